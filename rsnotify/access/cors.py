@@ -59,7 +59,9 @@ class Cors:
                 if message["type"] == "http.response.start":
                     is_content = scope["method"] != "OPTIONS" and message["status"] < 400
                     is_private = is_content and self._is_private(request)
-                    _add(MutableHeaders(scope=message), self._cors(request, is_private=is_private))
+                    _add(
+                        MutableHeaders(scope=message), self.headers(request, is_private=is_private)
+                    )
                 await send(message)
 
             await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, send_cors)
@@ -70,7 +72,7 @@ class Cors:
         record = self._journals.sets.get(request.path_params.get("set", ""))
         return record is not None and record.private
 
-    def _cors(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+    def headers(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
         """The headers that say who may read. What depends on the origin varies with it."""
         allowed = origins_that_read(self._allowed_origins, is_private=is_private)
         if "*" in allowed:

@@ -85,7 +85,7 @@ def _write(feed: Feed, reader: ChannelReader, found: Notification | None, sent: 
     written = 0
     while found is not None and not reader.is_paused:
         reader.cursor = found.until
-        frame = reader.wire_format.render(found)
+        frame = reader.wire_format.render(found, is_newest=found.until == feed.tail.head)
         reader.write(frame)
         sent.count(reader.wire_format, len(frame))
         written += len(frame)
@@ -230,7 +230,7 @@ class ChannelReaders:
             if readers:
                 written = tuple(readers)  # a copy: a reader that is paused leaves
                 try:
-                    frame = wire_format.render(notification)
+                    frame = wire_format.render(notification, is_newest=True)
                     self._sent.count(wire_format, len(frame), len(written))
                     write_to_all(written, frame)
                 except Exception:

@@ -98,7 +98,11 @@ class Sse:
             headers[CREDENTIALS] = "true"
         if request.method == "HEAD":
             return Response(headers=headers)
-        return EventStream(self._channels, entry, headers, in_gzip=in_gzip)
+        retry = random.randint(*RETRY_MILLISECONDS)  # noqa: S311
+        # An event without data sets the last event id, and no event handler is called.
+        opening = f"id: {entry.cursor}\nretry: {retry}\n\n".encode()
+        wire_format = _wire_format(entry, in_gzip=in_gzip)
+        return EventStream(self._channels, entry, headers, opening, wire_format, in_gzip=in_gzip)
 
 
 class EventStream(Response):
@@ -107,23 +111,31 @@ class EventStream(Response):
     `Response.__init__` is not called: it would set a length.
     """
 
+    make_reader = SseReader
+
     def __init__(
-        self, channels: Channels, entry: ChannelEntry, headers: dict[str, str], *, in_gzip: bool
+        self,
+        channels: Channels,
+        entry: ChannelEntry,
+        headers: dict[str, str],
+        opening: bytes,
+        wire_format: WireFormat,
+        *,
+        in_gzip: bool,
     ) -> None:
         self.status_code = 200
         self.background = None
         self._channels = channels
         self._entry = entry
+        self._opening = opening
+        self._wire_format = wire_format
         self._in_gzip = in_gzip
         self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        retry = random.randint(*RETRY_MILLISECONDS)  # noqa: S311
-        # An event without data sets the last event id, and no event handler is called.
-        opening = f"id: {self._entry.cursor}\nretry: {retry}\n\n".encode()
-        body = GZIP_HEAD + flushed(opening) if self._in_gzip else opening
+        body = GZIP_HEAD + flushed(self._opening) if self._in_gzip else self._opening
         await send({"type": "http.response.body", "body": body, "more_body": True})
         if HAND_OVER in scope.get("extensions", ()):
             await send({"type": HAND_OVER, "take": self._take})
@@ -138,9 +150,8 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
     def _take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
-        wire_format = _wire_format(self._entry, in_gzip=self._in_gzip)
-        reader = SseReader(
-            wire_format, transport, self._channels.reader_input, is_chunked=is_chunked
+        reader = self.make_reader(
+            self._wire_format, transport, self._channels.reader_input, is_chunked=is_chunked
         )
         reader.take_over()
         self._channels.join(reader, self._entry)

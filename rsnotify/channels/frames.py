@@ -51,8 +51,14 @@ class WireFormat(NamedTuple):
     cache_key: str = ""
     """The key under which a notification keeps the bytes; the name if it is empty."""
 
-    def render(self, notification: Notification) -> bytes:
-        return notification.derived(self.cache_key or self.name, self.make)
+    make_newest: Callable[[Notification], bytes] | None = None
+    """What is written instead to somebody who has read all with this notification."""
+
+    def render(self, notification: Notification, *, is_newest: bool = False) -> bytes:
+        key = self.cache_key or self.name
+        if is_newest and self.make_newest is not None:
+            return notification.derived(f"{key}, the newest", self.make_newest)
+        return notification.derived(key, self.make)
 
 
 class WireFormats(NamedTuple):
@@ -156,13 +162,14 @@ def _wire_formats(form: Form, payload: MakePayload) -> WireFormats:
 @cache
 def in_chunks(plain: WireFormat) -> WireFormat:
     """The format for a response of HTTP/1.1 without a length."""
-    write = plain.write_cursors
+    write, newest = plain.write_cursors, plain.make_newest
     return WireFormat(
         plain.name,
         lambda each: _chunk(plain.make(each)),
         _chunk(plain.idle),
         None if write is None else lambda cursors: _chunk(write(cursors)),
         f"{plain.name} in chunks",
+        None if newest is None else lambda each: _chunk(newest(each)),
     )
 
 
@@ -180,4 +187,6 @@ def close_reason(detail: str) -> str:
 
 def transport_of(name: str) -> str:
     """The transport that writes a format of this name."""
+    if name == "long poll":
+        return name
     return "websocket" if "frame" in name else "event stream"

@@ -16,7 +16,7 @@ from rsnotify.redis_client import Client, Script
 
 log = logging.getLogger(__name__)
 
-TOKEN_ACTS = ("made", "revoked")  # strokes that name the key of a token
+TOKEN_ACTS = ("made", "revoked")  # messages that name the key of a token
 PING_SECONDS = 2.0  # from one to the next, and for the answer
 DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
 RECHECK_SECONDS = 0.01  # for what came while this process was busy, and was not read yet
@@ -26,13 +26,13 @@ WITHOUT = "the journals are compared instead, which takes longer"
 _RING = Script("coordination/ring.lua")
 
 
-def ring_at(key: str, stroke: str) -> tuple[Any, ...]:
+def ring_at(key: str, message: str) -> tuple[Any, ...]:
     """The command that rings the bell at the server that has this key."""
-    return _RING.command([key], keys.BELL, stroke)
+    return _RING.command([key], keys.BELL, message)
 
 
 class Bell:
-    """Receives the strokes of every hub process on this Redis."""
+    """Receives the messages of every hub process on this Redis."""
 
     def __init__(self, client: Client, name: str = keys.BELL) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Bell:
         self._heard_at = float("-inf")
         self._is_doubted = False
         self._connection: Any = None  # of a client
-        self.connections = 0  # how often it was made: before, strokes may have been missed
+        self.connections = 0  # how often it was made: before, messages may have been missed
 
     @property
     def is_heard(self) -> bool:
@@ -54,7 +54,7 @@ class Bell:
             self._connection.abort()
 
     async def listen(self, hear: Callable[[str], None]) -> None:
-        """Call `hear` with the text of each stroke, without end; reconnect when the connection is
+        """Call `hear` with the text of each message, without end; reconnect when the connection is
         lost. The event loop calls it, so it must not take long."""
         while True:
             try:
@@ -85,11 +85,11 @@ class Bell:
     def _take_in(self, hear: Callable[[str], None], said: Any) -> None:
         self._heard_at = monotonic()
         match said:
-            case [b"message", _, bytes(stroke)]:
+            case [b"message", _, bytes(message)]:
                 try:
-                    hear(stroke.decode(errors="replace"))
+                    hear(message.decode(errors="replace"))
                 except Exception as error:  # a bug, or it cannot be read: only a hint is lost
-                    log.warning("a stroke of the bell cannot be read", exc_info=error)
+                    log.warning("a message of the bell cannot be read", exc_info=error)
             case [b"subscribe", *_]:
                 self.connections += 1
             case Exception():

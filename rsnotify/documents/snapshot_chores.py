@@ -68,9 +68,9 @@ class SnapshotChores:
         """Until it may be wanted; what is published later makes its set due, too."""
         if newest is None:
             return None
-        ripe = self._schedule.until_ripe(newest.begun, newest.completed, now)
-        if ripe is not None and record.head > newest.at:
-            return seconds(ripe)
+        early = self._schedule.until_early_snapshot(newest.begun, newest.completed, now)
+        if early is not None and record.head > newest.at:
+            return seconds(early)
         return seconds(self._schedule.until_snapshot(newest.begun, now))
 
     async def _wants_snapshot(
@@ -81,7 +81,7 @@ class SnapshotChores:
             return record.head > record.created
         if self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
             return True
-        if self._schedule.until_ripe(newest.begun, newest.completed, now) is not None:
+        if self._schedule.until_early_snapshot(newest.begun, newest.completed, now) is not None:
             return False
         return has_much_changed(await self._changes_since(name, record, newest), newest.resources)
 

@@ -17,7 +17,7 @@ from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.http.extensions import peer_state
 from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position
@@ -96,7 +96,9 @@ class ReadTurns:
 class Stretches:
     """Reads change journals, from the stream or from packed windows."""
 
-    def __init__(self, journal: Journal, windows: Windows, *, cold_pulls: int = COLD_PULLS) -> None:
+    def __init__(
+        self, journal: JournalStore, windows: Windows, *, cold_pulls: int = COLD_PULLS
+    ) -> None:
         self._journal = journal
         self._windows = windows
         self._cold = AtOnce(cold_pulls, FULL)

@@ -6,14 +6,13 @@ ends the connection. URLs may contain a token, so only the path is logged.
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
-from rsnotify.http.extensions import HAND_OVER
+from rsnotify.http.extensions import HAND_OVER, LEND, Borrowing, Headers
 from rsnotify.http.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)
@@ -24,8 +23,6 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
 
 STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}".encode() for each in HTTPStatus}
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Taking(Protocol):
@@ -44,6 +41,7 @@ class ExchangeConnection(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def hand_over(self, take: Taking, *, is_chunked: bool) -> None: ...
+    def lend(self, take: Borrowing) -> bool: ...
     def answered(self, exchange: "Exchange") -> None: ...
 
 
@@ -156,7 +154,9 @@ class Exchange:
             await self._connection.output.wait()
         if self.is_disconnected:
             return
-        if not self.is_begun:
+        if not self.is_begun and message["type"] == LEND:
+            self.is_answered = self.is_whole and self._connection.lend(message["take"])
+        elif not self.is_begun:
             self._send_start(message)
         elif not self.is_answered:
             self._send_body(message)

@@ -1,7 +1,8 @@
 """What our server knows beyond ASGI; another server has none of it."""
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from rsnotify.http.sockets import tcp_state
 
@@ -11,6 +12,29 @@ PEER = "rsnotify.http.peer"
 HAND_OVER = "rsnotify.http.hand_over"
 """A message to our server, within a response: the rest is written by what `take(transport,
 is_chunked=…)` makes. The exchange ends here, and nothing of it is kept."""
+
+LEND = "rsnotify.http.lend"
+"""A message to our server instead of a response: all of it is written by what `take(transport,
+lender)` makes, which gives the connection back with it (`Lender`). The exchange ends here, and
+nothing of it is kept. Where more of the peer's waits to be served nothing is taken; the response
+comes as any other then."""
+
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Lender(Protocol):
+    """Makes heads as the server has them, and takes back connections that it has lent."""
+
+    def render_head(self, status: int, headers: Headers, /) -> bytes: ...
+    def give_back(self, transport: asyncio.Transport, response: bytes, early: bytes, /) -> None:
+        """The whole response, and what the peer has sent meanwhile."""
+
+
+class Borrowing(Protocol):
+    """Takes a connection, to write a response and give it back."""
+
+    def __call__(self, transport: asyncio.Transport, lender: Lender, /) -> None: ...
 
 
 def peer_state(scope: Mapping[str, Any]) -> int | None:

@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import Exchange, Taking, plain_head, render_head
-from rsnotify.http.extensions import HAND_OVER, PEER
+from rsnotify.http.extensions import HAND_OVER, LEND, PEER, Borrowing, Headers
 from rsnotify.http.input_turns import HTTP, BoundedInput, ByTurns, InputTurns, ReceivedCounts
 from rsnotify.http.request_reader import BODY, CLOSED, HEAD, IDLE, RequestReader
 from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED, address_of, tcp_state
@@ -26,6 +26,7 @@ from rsnotify.http.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
+RETURNED_SECONDS = 5.0  # whoever was answered after a wait asks again at once; else it is idle
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
 PIPELINED = 8  # requests that may wait for earlier responses
 STARTED_A_TURN = 8  # requests and handshakes, on all connections, in a turn of the event loop
@@ -79,6 +80,7 @@ class HttpInput:
         self.firsts = StartQueue(FIRST_A_TURN)
         self.starts = StartQueue(STARTED_A_TURN)  # of what waited for a response, and of handshakes
         self.deadlines = Deadlines()
+        self.lender: ConnectionLender | None = None  # made when it is first needed
         self._clock = clock
         self._lingering_bytes = 0  # of all together, in this second
         self._second_ends = 0.0
@@ -91,6 +93,27 @@ class HttpInput:
         self._lingering_bytes += count
         bytes_of_all = max(total, self._lingering_bytes)
         return total <= LINGER_LEAST_BYTES or bytes_of_all <= LINGER_BYTES
+
+
+class ConnectionLender:
+    """Takes back connections that were lent, each with a protocol of its own."""
+
+    def __init__(self, make: Callable[[], "HttpProtocol"], server_state: ServerState) -> None:
+        self._make = make
+        self._server_state = server_state
+
+    def render_head(self, status: int, headers: Headers) -> bytes:
+        return render_head(status, [*self._server_state.default_headers, *headers])
+
+    def give_back(self, transport: asyncio.Transport, response: bytes, early: bytes) -> None:
+        protocol = self._make()
+        transport.pause_reading()  # uvloop asks how much to read where reading begins
+        transport.set_protocol(protocol)
+        transport.resume_reading()
+        protocol.come_back(transport)
+        transport.write(response)
+        if early:
+            protocol.receive_data(early)
 
 
 class HttpProtocol(BoundedInput):
@@ -134,6 +157,22 @@ class HttpProtocol(BoundedInput):
     # --- coming and going ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._begin(transport)
+        self.start_head_deadline()
+        self._enter()
+
+    def come_back(self, transport: asyncio.Transport) -> None:
+        """The connection was lent, and is this one's now."""
+        self._begin(transport)
+        self._has_answered = True
+        self._reader.is_timed = False
+        self._deadlines.set(self._rest, RETURNED_SECONDS)
+        self._enter()
+
+    def _rest(self) -> None:
+        self._deadlines.add_idle(self._close)
+
+    def _begin(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
         self.server_state.connections.add(self)  # type: ignore[arg-type]
@@ -143,17 +182,19 @@ class HttpProtocol(BoundedInput):
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
             "extensions": {
                 HAND_OVER: {},
+                LEND: {},
                 PEER: {"socket": transport.get_extra_info("socket")},
             },
         }
         self._reader = RequestReader(self, connection_scope)
-        self.start_head_deadline()
-        if self._connections is not None:
-            self._enter(self._connections, connection_scope["client"])
 
-    def _enter(self, connections: ConnectionLimits, client: object) -> None:
+    def _enter(self) -> None:
         """Take the connection, or answer why not; if there are far too many, close it at once."""
-        host = client[0] if isinstance(client, tuple) else ""
+        connections = self._connections
+        if connections is None:
+            return
+        client = address_of(self.transport, "peername")
+        host = "" if client is None else client[0]
         refusal = connections.enter(self, host)
         if connections.is_flooded:
             self.transport.abort()
@@ -239,12 +280,14 @@ class HttpProtocol(BoundedInput):
         self.server_state.connections.discard(self)
         self._deadlines.remove_idle(self._close)
         self._deadlines.clear(self._close)
+        self._deadlines.clear(self._rest)
         self._deadlines.clear(self._on_read_deadline)
         self.output.clear_deadline()
 
     # --- requests and their answers --------------------------------------------------------------
 
     def request_began(self) -> None:
+        self._deadlines.clear(self._rest)
         self._deadlines.remove_idle(self._close)
         if self._is_draining:
             self._deadlines.clear(self._close)
@@ -305,6 +348,31 @@ class HttpProtocol(BoundedInput):
         take(self.transport, is_chunked=is_chunked)
         if self._is_paused:
             self.transport.resume_reading()
+
+    def lend(self, take: Borrowing) -> bool:
+        """Another writes the response, and gives the connection back; false if more of this peer
+        waits to be served, or the connection is to end."""
+        is_stopped = self._is_paused or self.turns.is_waiting(self)
+        if self._waiting or self._reader.state != IDLE or is_stopped or self._is_draining:
+            return False
+        self.server_state.total_requests += 1
+        lender = self._input.lender = self._input.lender or self._lender()
+        self._let_go()
+        take(self.transport, lender)
+        return True
+
+    def _lender(self) -> ConnectionLender:
+        make = partial(
+            HttpProtocol,
+            self._config,
+            self.server_state,
+            self._app_state,
+            deadlines=self._deadlines,
+            send_timeout_seconds=self._send_timeout_seconds,
+            connections=self._connections,
+            http_input=self._input,
+        )
+        return ConnectionLender(make, self.server_state)
 
     def upgrade(self, request: bytes) -> None:
         """Hand the connection over to the WebSocket handshake."""

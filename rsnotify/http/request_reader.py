@@ -12,7 +12,8 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import Scope
 
-from rsnotify.http.exchange import Exchange, ExchangeConnection, Headers
+from rsnotify.http.exchange import Exchange, ExchangeConnection
+from rsnotify.http.extensions import Headers
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class RequestReader:
         self._must_measure = False  # the head: it may be too long
         self._framing_bytes = 0  # since the last content of the body
         self._has_content = False  # in the data just read
-        self._is_timed = True  # a deadline runs: that of the connection, for its first request
+        self.is_timed = True  # a deadline runs: that of the connection, for its first request
         self._is_upgrading = False
         self._expects_body_of_upgrade = False  # of a request that asks for another protocol
         self._url = b""
@@ -160,8 +161,8 @@ class RequestReader:
         if self._is_upgrading or self._expects_body_of_upgrade or self.newest is None:
             return
         self.newest.complete()
-        if self._is_timed:
-            self._is_timed = False
+        if self.is_timed:
+            self.is_timed = False
             self._handler.stop_deadline()
         self.state = IDLE if self.newest.keep_alive else CLOSED
 
@@ -220,13 +221,13 @@ class RequestReader:
         if self._head_bytes > 2 * HEAD_BYTES:
             self._handler.refuse(*TOO_LONG)
         elif self._has_begun:
-            self._is_timed = True
+            self.is_timed = True
             self._handler.start_head_deadline()
 
     def _measure_body(self, size: int) -> None:
         if self._has_content:
             self._framing_bytes = 0
-            self._is_timed = True
+            self.is_timed = True
             self._handler.start_body_deadline()
         else:
             self._framing_bytes += size

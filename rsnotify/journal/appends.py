@@ -71,33 +71,6 @@ class Histogram:
         self.total += number
 
 
-class _Patience:
-    """Gives up on appends that have not been answered for too long, in their order."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Append] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def watch(self, append: Append) -> None:
-        self._waiting.append(append)
-        if self._timer is None:
-            self._start(APPEND_SECONDS)
-
-    def forget_answered(self) -> None:
-        while self._waiting and self._waiting[0].answer.done():
-            self._waiting.popleft()
-
-    def _start(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        self._timer, now = None, monotonic()
-        while self._waiting and self._waiting[0].began + APPEND_SECONDS <= now:
-            self._waiting.popleft().give_up()
-        if self._waiting:
-            self._start(self._waiting[0].began + APPEND_SECONDS - now)
-
-
 class _Queue:
     """The appends to one channel that wait, and their size."""
 
@@ -129,7 +102,6 @@ class Appends:
         self._usage = usage
         self._window = window
         self._lanes: dict[str, _Lane] = {}
-        self._patience = _Patience()
         self._waiting_bytes = 0
         self.writing = 0  # writers that are at work: while there are, an append is under way
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
@@ -137,7 +109,7 @@ class Appends:
         self.round_changes = Histogram(CHANGES)
         self.gaps = Gaps()
         self.found_at = Position(0)  # when this process found the Redis that it has: see `losses`
-        self.process = secrets.token_hex(8)  # distinguishes our strokes of the bell from others'
+        self.process = secrets.token_hex(8)  # distinguishes our messages of the bell from others'
         self._writers = (f"{self.process}-{number}" for number in count(1))
         self._call_numbers = count(1)
 
@@ -157,9 +129,12 @@ class Appends:
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
         append = Append(channel, submission, size, max_bytes, witness, began, answer)
-        self._patience.watch(append)
+        patience = asyncio.get_running_loop().call_later(APPEND_SECONDS, append.give_up)
         self._enqueue(append)
-        appended: Appended = await answer
+        try:
+            appended: Appended = await answer
+        finally:
+            patience.cancel()
         self.seconds.add(monotonic() - append.began)
         if not appended.is_repeated:
             self.accepted[channel.kind] += len(submission.fragments)
@@ -204,7 +179,6 @@ class Appends:
         try:
             while taken := self._take_round(lane.waiting):
                 await self._write_round(taken, writer)
-                self._patience.forget_answered()
         finally:
             self.writing -= 1
             lane.resting.append(writer)
@@ -278,9 +252,9 @@ class Appends:
         """Replicas have it: tell the other processes, before the Sources are answered; from then on
         this process may end. If it fails, the others compare."""
         commands = [
-            ring_at(keys.record(call.channel), stroke)
+            ring_at(keys.record(call.channel), message)
             for call, reply in zip(calls, replies, strict=True)
-            if (stroke := call.stroke(reply))
+            if (message := call.message(reply))
         ]
         if commands:
             with suppress(TryAgain):

@@ -148,7 +148,7 @@ class AppendCall:
             self._witness.note_gap(self.gap)
         self._witness.note_found(self._evidence.changes)
 
-    def stroke(self, reply: object) -> str | None:
+    def message(self, reply: object) -> str | None:
         """What the bell says of it; None if nothing is there of which others need to know."""
         if not isinstance(reply, list):
             return None
@@ -159,7 +159,7 @@ class AppendCall:
             if until > from_:  # else nothing was stored
                 ends.append((until, mark_of(more[0]) if is_repeated else self.mark))
         head, mark = max(ends)
-        return f"{stroke_of(self.channel, f'{self._process}:{mark}')} {head}" if head else None
+        return f"{message_of(self.channel, f'{self._process}:{mark}')} {head}" if head else None
 
     def fail(self, error: Exception) -> None:
         for append in self.appends:
@@ -200,11 +200,11 @@ def call_arguments(
 ) -> tuple[object, ...]:
     """ARGV of journal.lua; `who` is the process, with the mark of this call."""
     limits = window if channel.kind == "change" else NO_WINDOW
-    return (stroke_of(channel, who), bell, *limits, str(evidence), int(found_at))
+    return (message_of(channel, who), bell, *limits, str(evidence), int(found_at))
 
 
-def stroke_of(channel: ChannelName, who: str) -> str:
-    """What a stroke of the bell says of a journal; where that ends follows."""
+def message_of(channel: ChannelName, who: str) -> str:
+    """What a message of the bell says of a journal; where that ends follows."""
     return f"{channel.set_name}/{channel.kind} {who}"
 
 

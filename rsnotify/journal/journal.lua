@@ -33,7 +33,7 @@ local window_count, window_bytes = tonumber(record[3]), tonumber(record[4])
 local most_changes, most_bytes, period = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local passed = now - 1 - (now - 1) % period -- the newest edge that has
+local newest_edge = now - 1 - (now - 1) % period -- of the grid, that has passed
 local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
 -- The newest change, or the later point at which the stream now begins; `last` may be later than both.
@@ -82,9 +82,9 @@ end
 -- The window is over once an edge of the grid has passed, although nobody has closed it yet, or Redis
 -- has lost that somebody did: whoever has its list reads on from the edge, so nothing comes before that.
 local function close_by_time()
-  if most_changes > 0 and window_count > 0 and passed > window_from and passed >= last then
-    close_window(passed)
-    last = passed
+  if most_changes > 0 and window_count > 0 and newest_edge > window_from and newest_edge >= last then
+    close_window(newest_edge)
+    last = newest_edge
   end
 end
 

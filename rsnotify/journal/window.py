@@ -19,12 +19,12 @@ FIXED_AFTER = HOUR
 
 EARLY_SECONDS = 60  # between two Resource Lists, of a set of which much changes
 EARLY_TIMES = 10  # as long as the list before took: it takes no more than so much of a hub
-MUCH = 0.1  # of its resources
+EARLY_SHARE = 0.1  # of its resources has changed
 
 
 def has_much_changed(changes: int, resources: int) -> bool:
     """Whether a list of so many resources is worth writing anew before its time."""
-    return changes > 0 and changes >= MUCH * resources
+    return changes > 0 and changes >= EARLY_SHARE * resources
 
 
 class Window(NamedTuple):
@@ -95,7 +95,9 @@ class DocumentSchedule(NamedTuple):
         """
         return record.head > at and not 0 <= now - taken < self.resourcelist_minutes * MINUTE
 
-    def until_ripe(self, taken: Position, completed: Position, now: Position) -> int | None:
+    def until_early_snapshot(
+        self, taken: Position, completed: Position, now: Position
+    ) -> int | None:
         """For how long a snapshot that was taken then is not followed by another one, however much
         changes; None if that is over."""
         least = max(self.early_seconds * MICROSECONDS, EARLY_TIMES * (completed - taken))

@@ -25,7 +25,7 @@ _CLOSE, _KEEP, _TRIM = (
     Script("journal/keep.lua"),
     Script("journal/trim.lua"),
 )
-_SPAN, _PASS = Script("journal/span.lua"), Script("journal/pass.lua")
+_SPAN, _RAISE_LAST = Script("journal/span.lua"), Script("journal/raise_last.lua")
 FORGET = Script("journal/forget.lua")
 
 # The fields of a record, and how Redis names them.
@@ -124,7 +124,7 @@ class Windows:
         found = each(await pipeline.execute(raise_on_error=False), _first)
         return [_archived(*both) for both in zip(found[::2], found[1::2], strict=True)]
 
-    async def pass_by(self, set_name: str, position: Position, now: int) -> None:
+    async def raise_last(self, set_name: str, position: Position, now: int) -> None:
         """A journal that ends before this position may have lost it: what is published next must
         come after it, also if the clock of Redis is behind ours."""
         here = await self.now()
@@ -133,7 +133,7 @@ class Windows:
 
     async def pass_to(self, set_name: str, position: Position) -> None:
         """No change that is published next is at this position or before it."""
-        await _PASS.run(self._client, [keys.record(_changes(set_name))], int(position))
+        await _RAISE_LAST.run(self._client, [keys.record(_changes(set_name))], int(position))
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""

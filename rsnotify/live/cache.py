@@ -19,6 +19,7 @@ from rsnotify.resourcesync.notification import Notification
 
 IDLE_SECONDS = 60.0
 MIB = 1024 * 1024
+TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload and its frames
 NOTHING = (0, 0.0)
 
 
@@ -76,8 +77,6 @@ class Cache:
 
 
 # --- of one channel ------------------------------------------------------------------------------
-
-TAIL_BYTES = 16 * 1024 * 1024  # some 4 MiB of payload and its frames
 
 
 class Tail:

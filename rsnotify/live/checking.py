@@ -14,7 +14,7 @@ from time import monotonic
 
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, TooFewReplicas
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.live.feed import Feeds
 from rsnotify.live.losses import Losses
 from rsnotify.resourcesync.notification import (
@@ -26,10 +26,16 @@ from rsnotify.sets.records import KnownSets, Sets, Version
 
 log = logging.getLogger(__name__)
 
-ROUND_TICKS = 60  # what the bell has missed is found within so many seconds…
-LEAST_CHANNELS = 200  # …or the next one, if there are no more channels than this
+CYCLE_SECONDS = 60  # in which all are compared: what the bell has missed is found so soon…
+LEAST_CHANNELS = 200  # …or in the next second, if there are no more channels than this
 MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
-UNREAD_EVERY = 10  # a channel without readers is compared in every tenth round
+UNREAD_EVERY = 10  # a channel without readers is compared in every tenth cycle
+TICK_SECONDS = 1.0
+CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
+AT_ONCE = 2_000  # journals to ask about in one round trip
+
+PROBE_SECONDS = 10.0  # after replicas did not confirm: the bell says it when they do
+STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 
 class CompareSchedule:
@@ -68,7 +74,7 @@ class CompareSchedule:
     def _count(self) -> int:
         if self._is_urgent or not self._bell.is_heard:
             return MOST_CHANNELS
-        return max(LEAST_CHANNELS, ceil(len(self._feeds) / ROUND_TICKS))
+        return max(LEAST_CHANNELS, ceil(len(self._feeds) / CYCLE_SECONDS))
 
     def _begin(self) -> Iterator[tuple[int, ChannelName]]:
         self._number += 1
@@ -79,20 +85,12 @@ class CompareSchedule:
         return feed is not None and self._feeds.is_read(feed)
 
 
-TICK_SECONDS = 1.0
-CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
-AT_ONCE = 2_000  # journals to ask about in one round trip
-
-PROBE_SECONDS = 10.0  # after replicas did not confirm: the bell says it when they do
-STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
-
-
 class Checking:
     """When to check, and what a check finds."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         stored_sets: Sets,
         losses: Losses,
         sets: KnownSets,
@@ -110,7 +108,7 @@ class Checking:
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_sets = self._next_probe = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
-        self._sets_rang = False
+        self._sets_have_changed = False
         losses.after_another_server += (self._close_sets_again, self._hear_anew)
 
     @property
@@ -126,11 +124,11 @@ class Checking:
     @property
     def next_at(self) -> float:
         """When the next check is due."""
-        return min(self._next, self._next_of_sets) if self._sets_rang else self._next
+        return min(self._next, self._next_of_sets) if self._sets_have_changed else self._next
 
-    def ring(self) -> None:
+    def note_sets_changed(self) -> None:
         """Another process may have created, edited or deleted a set."""
-        self._sets_rang = True
+        self._sets_have_changed = True
 
     def postpone(self) -> None:
         """Something went wrong: check again, but not at once."""
@@ -143,8 +141,8 @@ class Checking:
     async def check_what_is_due(self) -> None:
         if monotonic() >= self._next:
             await self.check_some()
-        elif self._sets_rang and monotonic() >= self._next_of_sets:
-            self._sets_rang = False
+        elif self._sets_have_changed and monotonic() >= self._next_of_sets:
+            self._sets_have_changed = False
             await self.check_changed_sets()
 
     async def check_some(self) -> None:
@@ -170,7 +168,7 @@ class Checking:
             await self.update(list(self._feeds))
 
     async def _hear_anew(self) -> None:
-        """Redis is another one now: strokes of the bell may have gone elsewhere."""
+        """Redis is another one now: messages of the bell may have gone elsewhere."""
         self._bell.doubt()
         self._schedule.look_at_all()
 
@@ -206,7 +204,7 @@ class Checking:
         for name in known.keys() - stored.keys():
             log.error("Redis has lost the set %r", name)
         await self._stored_sets.begin_lost_journals(stored.values())
-        await self._stored_sets.pass_version(number)
+        await self._stored_sets.raise_version(number)
 
     async def update(self, channels: Iterable[ChannelName] = ()) -> None:
         """Read which sets there are, and where these journals stand; under the lock.
@@ -223,7 +221,7 @@ class Checking:
             raise
 
     async def _update(self, due: dict[ChannelName, None]) -> None:
-        began, self._sets_rang = monotonic(), False
+        began, self._sets_have_changed = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._losses.check_lineage()
         version = await self._stored_sets.version()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.journal import Standing
+from rsnotify.journal.journal_store import Standing
 from rsnotify.journal.witness import Evidence, KnownChange, Witness
 from rsnotify.live.cache import Cache, RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position
@@ -61,8 +61,8 @@ class Feed:
         "_watchers",
         "channel",
         "created",
+        "known_head",
         "mark",
-        "newest_known",
         "tail",
         "witness",
     )
@@ -70,7 +70,7 @@ class Feed:
     def __init__(self, channel: ChannelName, created: str, head: Position, mark: str = "") -> None:
         self.channel = channel
         self.created = created
-        self.newest_known = head  # of the newest change, read or not; at the tail or after it
+        self.known_head = head  # of the newest change, read or not; at the tail or after it
         self.tail = Tail(head)
         self.mark = mark  # of the change at the head, if it is known
         self.witness = Witness(head)
@@ -127,7 +127,7 @@ class Feed:
         self.tail.append(notification)
         self.mark = mark
         self.note_head_given()
-        self.newest_known = max(self.newest_known, notification.until)
+        self.known_head = max(self.known_head, notification.until)
         self._notify_watchers(lambda watcher: watcher.push(notification))
 
     def note_head_given(self) -> Position:
@@ -144,14 +144,14 @@ class Feed:
         self.release()
         self.tail.skip_to(head)
         self.mark = mark
-        self.newest_known = max(self.newest_known, head)
+        self.known_head = max(self.known_head, head)
 
     def pass_gap(self, end: Position) -> None:
         """Redis has lost changes before `end`: drop all that was made of them, and go on there.
         Nobody is carried over: who was at the head reads what is left, and is told."""
         before = self.tail.head
         self.release()
-        self.newest_known, self.tail, self.mark = end, Tail(end), ""
+        self.known_head, self.tail, self.mark = end, Tail(end), ""
         self.witness.note_gap(end)
         self._notify_watchers(lambda watcher: watcher.fall_behind(before))
 
@@ -211,7 +211,7 @@ class Feeds:
         self.woken = asyncio.Event()  # set when there is something to read
         self._feeds: dict[ChannelName, Feed] = {}
         self.get = self._feeds.get
-        self._rung: dict[ChannelName, KnownChange] = {}  # where each ends
+        self._unread: dict[ChannelName, KnownChange] = {}  # where each ends
         self._noting: list[set[str]] = []
 
     def __len__(self) -> int:
@@ -271,7 +271,7 @@ class Feeds:
             log_unreadable(channel, standing)
         else:
             self._feed_of(channel, created, standing.newest)
-            self.ring(channel, standing.newest)
+            self.note_unread(channel, standing.newest)
         return was_known
 
     def _feed_of(self, channel: ChannelName, created: str, newest: KnownChange) -> Feed:
@@ -316,7 +316,7 @@ class Feeds:
     def is_news(self, channel: ChannelName, standing: Standing) -> bool:
         """Whether the journal ends later than the bell has said."""
         feed = self._feeds.get(channel)
-        return feed is None or standing.head > feed.newest_known
+        return feed is None or standing.head > feed.known_head
 
     def without_news(
         self, channel: ChannelName, standing: Standing | Exception | None
@@ -325,41 +325,41 @@ class Feeds:
         feed = self._feeds.get(channel)
         if feed is None or not isinstance(standing, Standing):
             return standing
-        return standing._replace(head=min(standing.head, feed.newest_known), mark="")
+        return standing._replace(head=min(standing.head, feed.known_head), mark="")
 
     # --- which have changes to read --------------------------------------------------------------
 
     @property
-    def have_rung(self) -> bool:
-        return bool(self._rung)
+    def have_unread(self) -> bool:
+        return bool(self._unread)
 
-    def ring(self, channel: ChannelName, newest: KnownChange) -> None:
+    def note_unread(self, channel: ChannelName, newest: KnownChange) -> None:
         """The channel's journal ends here: if that is new, wake the task that follows."""
         feed, head = self._feeds.get(channel), newest.position
         if feed is not None and head > feed.tail.head:
-            feed.newest_known = max(feed.newest_known, head)
+            feed.known_head = max(feed.known_head, head)
             self._note_growth(channel)
-            rung = self._rung.get(channel)
-            if rung is None:  # otherwise the task that follows is awake already
+            unread = self._unread.get(channel)
+            if unread is None:  # otherwise the task that follows is awake already
                 self.woken.set()
-            if rung is None or head > rung.position:
-                self._rung[channel] = newest
+            if unread is None or head > unread.position:
+                self._unread[channel] = newest
 
-    def ring_again(self, channel: ChannelName, newest: KnownChange) -> None:
+    def note_more_unread(self, channel: ChannelName, newest: KnownChange) -> None:
         """Not all that the bell announced was read."""
-        self._rung.setdefault(channel, newest)
+        self._unread.setdefault(channel, newest)
 
-    def forget_rung(self) -> list[ChannelName]:
-        """The channels that rang; a check will find their changes."""
-        rung, self._rung = self._rung, {}
-        return list(rung)
+    def forget_unread(self) -> list[ChannelName]:
+        """The channels that have something to read; a check will find their changes."""
+        unread, self._unread = self._unread, {}
+        return list(unread)
 
-    def take_rung(self) -> dict[ChannelName, tuple[Feed, KnownChange]]:
+    def take_unread(self) -> dict[ChannelName, tuple[Feed, KnownChange]]:
         """The feeds to read, and up to where. Feeds without readers skip to there at once: what is
         known of their journals stays to be looked for."""
-        rung, self._rung = self._rung, {}
+        unread, self._unread = self._unread, {}
         found: dict[ChannelName, tuple[Feed, KnownChange]] = {}
-        for channel, newest in rung.items():
+        for channel, newest in unread.items():
             feed = self._feeds.get(channel)
             if feed is None or newest.position <= feed.tail.head:
                 continue

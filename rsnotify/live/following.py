@@ -15,7 +15,7 @@ from time import monotonic
 from rsnotify.coordination.bell import TOKEN_ACTS, Bell
 from rsnotify.errors import TryAgain
 from rsnotify.journal.call import Appended
-from rsnotify.journal.journal import Continuation, Journal
+from rsnotify.journal.journal_store import Continuation, JournalStore
 from rsnotify.journal.witness import KnownChange, proved_by
 from rsnotify.live.checking import Checking
 from rsnotify.live.feed import Feed, Feeds, log_unreadable
@@ -34,7 +34,7 @@ from rsnotify.sets.records import KnownSets
 log = logging.getLogger(__name__)
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
-OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
+OWN_MESSAGE_SECONDS = 0.25  # until it is looked at whether our own append was pushed
 
 HearOfToken = Callable[[str, str], None]
 """Called with what was done to a token, of `TOKEN_ACTS`, and with the token's key."""
@@ -49,7 +49,7 @@ class Following:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         bell: Bell,
         checking: Checking,
         losses: Losses,
@@ -66,11 +66,8 @@ class Following:
         self._losses = losses
         self._sets = sets
         self._feeds = feeds
-        # By channel: head and mark, since the timer ran last.
-        self._own_strokes: dict[str, tuple[str, str]] = {}
-        self._older_strokes: dict[str, tuple[str, str]] = {}  # those before: looked at next
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
-        self._rounds = asyncio.Condition()  # notified after each
+        self._has_read = asyncio.Condition()  # notified after each reading
         self._base_url = base_url
         self._hear_of_token = hear_of_token
 
@@ -78,14 +75,14 @@ class Following:
         """Follow for as long as the hub runs."""
         while True:
             await self.go_on()
-            async with self._rounds:
-                self._rounds.notify_all()
+            async with self._has_read:
+                self._has_read.notify_all()
             await self._wait()
 
     async def reached(self, feed: Feed, position: Position) -> None:
         """Wait until the channel was read so far, or is no more."""
-        async with self._rounds:
-            await self._rounds.wait_for(
+        async with self._has_read:
+            await self._has_read.wait_for(
                 lambda: feed.tail.head >= position or self._feeds.get(feed.channel) is not feed
             )
 
@@ -105,47 +102,36 @@ class Following:
         """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
         await self._bell.listen(self.hear)
 
-    def hear(self, stroke: str) -> None:
-        """Take a stroke of the bell: a process has appended, or something else has changed."""
-        name, _, appended = stroke.partition(" ")
+    def hear(self, message: str) -> None:
+        """Take a message of the bell: a process has appended, or something else has changed."""
+        name, _, appended = message.partition(" ")
         who, _, head = appended.partition(" ")
         process, _, mark = who.partition(":")
         if name in TOKEN_ACTS:
             self._hear_of_token(name, appended)
         elif process == self.process:
-            self._hear_own(name, head, mark)
-        elif not self._ring(name, head, mark):
-            self._checking.ring()
+            # As a rule, readers are notified at once of what was appended here. If the Source has
+            # gone meanwhile, nobody has notified them.
+            loop = asyncio.get_running_loop()
+            loop.call_later(OWN_MESSAGE_SECONDS, self._note_unread, name, head, mark)
+        elif not self._note_unread(name, head, mark):
+            self._checking.note_sets_changed()
             self._feeds.woken.set()
 
-    def _ring(self, name: str, head: str, mark: str) -> bool:
+    def _note_unread(self, name: str, head: str, mark: str) -> bool:
         """The channel's journal ends there; False if that is no channel, or no position."""
         set_name, _, kind = name.partition("/")
         if kind not in KINDS or not head.isdecimal():
             return False
-        self._feeds.ring(ChannelName(set_name, kind), KnownChange(Position(int(head)), mark))
+        self._feeds.note_unread(ChannelName(set_name, kind), KnownChange(Position(int(head)), mark))
         return True
-
-    def _hear_own(self, name: str, head: str, mark: str) -> None:
-        """As a rule, readers are notified at once of what was appended here. The journal is looked
-        at later all the same: if the Source has gone meanwhile, nobody has notified them."""
-        if not self._own_strokes and not self._older_strokes:
-            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
-        self._own_strokes[name] = head, mark
-
-    def _ring_own(self) -> None:
-        for name, stroke in self._older_strokes.items():
-            self._ring(name, *stroke)
-        self._older_strokes, self._own_strokes = self._own_strokes, {}
-        if self._older_strokes:
-            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
 
     def _try_again_later(self) -> None:
         self._checking.postpone()
-        self._checking.look_at(self._feeds.forget_rung())
+        self._checking.look_at(self._feeds.forget_unread())
 
     async def _wait(self) -> None:
-        if self._feeds.have_rung:
+        if self._feeds.have_unread:
             return
         self._feeds.woken.clear()
         with suppress(TimeoutError):
@@ -153,27 +139,27 @@ class Following:
                 await self._feeds.woken.wait()
 
     async def read_new(self) -> None:
-        """Read new changes of the channels that rang, render them, push them."""
+        """Read new changes of the channels that have any, render them, push them."""
         async with self._checking.lock:
-            rung = self._feeds.take_rung()
-            if not rung:
+            unread = self._feeds.take_unread()
+            if not unread:
                 return
             try:
-                await self._read(rung)
+                await self._read(unread)
             except Exception:
-                self._checking.look_at(rung)
+                self._checking.look_at(unread)
                 raise
 
-    async def _read(self, rung: Mapping[ChannelName, tuple[Feed, KnownChange]]) -> None:
+    async def _read(self, unread: Mapping[ChannelName, tuple[Feed, KnownChange]]) -> None:
         wanted = {
-            channel: (feed.tail.head, newest.position) for channel, (feed, newest) in rung.items()
+            channel: (feed.tail.head, newest.position) for channel, (feed, newest) in unread.items()
         }
         read, number = await self._journal.read_from(wanted, count=NOTIFICATION_CHANGES)
         if number != self._sets.number:
             # So that it is known which set became private.
-            await self._checking.update(rung)
+            await self._checking.update(unread)
         for channel, found in read.items():
-            feed, newest = rung[channel]
+            feed, newest = unread[channel]
             if self._feeds.get(channel) is not feed or feed.tail.head != wanted[channel][0]:
                 continue  # the set was created again, or Redis has lost changes
             try:
@@ -191,7 +177,7 @@ class Following:
         if isinstance(found, Exception):
             raise found
         if found is not None and self._losses.pass_gap(feed, found.gap):
-            self._feeds.ring(feed.channel, newest)
+            self._feeds.note_unread(feed.channel, newest)
         elif found is not None:
             head, rows = feed.tail.head, found.rows
             begin = max(found.first, found.gap, Position(head - 1))
@@ -201,12 +187,12 @@ class Following:
             if there is None or not (is_more or end >= newest.position):
                 await self._losses.look(feed)
                 if there is None or feed.tail.head != head:
-                    self._feeds.ring(feed.channel, newest)
+                    self._feeds.note_unread(feed.channel, newest)
                     return
             is_pushed = self.push_rows(feed, rows, found.marks)
             feed.witness.note_found(there or ())
             if is_more and is_pushed:
-                self._feeds.ring_again(feed.channel, newest)
+                self._feeds.note_more_unread(feed.channel, newest)
             if feed.witness.is_crowded:
                 await self._losses.look(feed)
 
@@ -232,7 +218,7 @@ class Following:
         """The journal has it: notify readers. A few are notified at once. Where there are many, or
         several appends, they get one notification, after the Sources have their answers."""
         if stored.is_repeated or not self._feeds.is_read(feed):
-            self._feeds.ring(feed.channel, KnownChange(stored.until, stored.mark))
+            self._feeds.note_unread(feed.channel, KnownChange(stored.until, stored.mark))
             return
         if stored.is_alone and feed.writes_at_most(FEW_READERS):
             self._push_appended(feed, {stored.from_: stored})
@@ -257,7 +243,7 @@ class Following:
             self.push_rows(feed, rows, {each.until: each.mark for each in following})
         newest = max(waiting.values(), key=attrgetter("until"))
         # If it was not pushed, or not all of it:
-        self._feeds.ring(feed.channel, KnownChange(newest.until, newest.mark))
+        self._feeds.note_unread(feed.channel, KnownChange(newest.until, newest.mark))
 
     def _next(self, cursor: Position, waiting: dict[Position, Appended]) -> Iterator[Appended]:
         """The appends that follow the cursor without a gap."""

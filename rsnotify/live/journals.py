@@ -10,7 +10,7 @@ from time import monotonic
 
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, SetFull, TryAgain
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange
@@ -37,7 +37,7 @@ class Journals:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         sets: Sets,
         bell: Bell,
         windows: Windows | None = None,
@@ -180,7 +180,7 @@ class Journals:
     def has_changed(self, set_name: str) -> bool:
         """Whether a change was ever published to the set, as far as this process knows."""
         feed = self.feeds.get(ChannelName(set_name, "change"))
-        return feed is None or str(feed.newest_known) != feed.created
+        return feed is None or str(feed.known_head) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The position of the newest change in Redis, which this process may not have read yet."""
@@ -206,10 +206,10 @@ class Journals:
         if last < before:
             await self.losses.look(feed)
             raise TryAgain("Redis has just lost changes of this set; ask again to see what is left")
-        if newest.position > feed.newest_known and self._journal.client.confirms:
+        if newest.position > feed.known_head and self._journal.client.confirms:
             await self._confirming.result(feed, lambda: self.losses.confirm(feed))
-            if newest.position > feed.newest_known:
-                newest = KnownChange(feed.newest_known, "")
+            if newest.position > feed.known_head:
+                newest = KnownChange(feed.known_head, "")
         if newest.mark:
             feed.witness.note_change(*newest)
         elif newest.position == feed.tail.head:
@@ -220,20 +220,20 @@ class Journals:
             await self.losses.look(feed)
         return newest
 
-    async def latest(self, feed: Feed) -> Notification | None:
+    async def newest_notification(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""
         await self.catch_up(feed)
-        newest = await self.reading.latest(feed)
+        newest = await self.reading.newest_notification(feed)
         if newest is None:  # there is none, or a newer one came while the journal was read
             await self.catch_up(feed)
-            newest = await self.reading.latest(feed)
+            newest = await self.reading.newest_notification(feed)
         return newest
 
     async def catch_up(self, feed: Feed) -> None:
         """Wait until this process has read what is in Redis now."""
         newest = await self._newest(feed.channel)
         head = newest.position
-        self.feeds.ring(feed.channel, newest)
+        self.feeds.note_unread(feed.channel, newest)
         try:
             async with asyncio.timeout(STALE_SECONDS):
                 await self.following.reached(feed, head)

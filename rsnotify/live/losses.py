@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rsnotify.coordination import keys
 from rsnotify.coordination.clock import redis_now
 from rsnotify.errors import NoSuchSet, TooFewReplicas, TryAgain
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.journal.witness import Evidence
 from rsnotify.live.feed import Feed, Feeds, log_unreadable
 from rsnotify.redis_client import Client
@@ -42,7 +42,10 @@ class Losses:
     """Looks for what this process knows of the journals."""
 
     def __init__(
-        self, journal: Journal, feeds: Feeds, after_another_server: Iterable[AfterAnotherServer]
+        self,
+        journal: JournalStore,
+        feeds: Feeds,
+        after_another_server: Iterable[AfterAnotherServer],
     ) -> None:
         self._journal = journal
         self._feeds = feeds
@@ -106,7 +109,7 @@ class Losses:
         """Learn where its journal ends, as far as replicas know."""
         (found,) = await self._journal.confirmed([feed.channel])
         if isinstance(found, Standing):
-            self._feeds.ring(feed.channel, found.newest)
+            self._feeds.note_unread(feed.channel, found.newest)
         elif isinstance(found, Exception) and not isinstance(found, TooFewReplicas):
             raise found
 

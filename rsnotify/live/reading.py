@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
 from rsnotify.journal.gzip_parts import rows_after, rows_until
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache, Tail
 from rsnotify.live.feed import Feed
@@ -24,11 +24,13 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify.single_flight import SingleFlight
 
+CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
+
 
 class History:
     """Reads the changes after a position. A framework channel has no windows."""
 
-    def __init__(self, journal: Journal, windows: Windows | None) -> None:
+    def __init__(self, journal: JournalStore, windows: Windows | None) -> None:
         self._journal = journal
         self._windows = windows
 
@@ -84,15 +86,12 @@ class History:
         return rows
 
 
-CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
-
-
 class Reading:
     """Reads channels from any position that is kept."""
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         history: History,
         cache: Cache,
         base_url: str,
@@ -130,13 +129,13 @@ class Reading:
         self._cache.use(feed)
         return joined
 
-    async def latest(self, feed: Feed) -> Notification | None:
+    async def newest_notification(self, feed: Feed) -> Notification | None:
         """The newest notification, even from before this process; None if there is none."""
         head = feed.tail.head
         newest = feed.tail.newest
         if newest is not None:
             return newest
-        begin = await self._journal.latest(feed.channel)
+        begin = await self._journal.newest_begin(feed.channel)
         if begin is None or begin >= head:
             return None
         cursor = begin

@@ -145,7 +145,11 @@ def _document(query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
 
 _STREAM = Operation(
     "reader",
-    {200: {JSON: {"type": "array", "items": ANY_OBJECT}}, 304: {}},
+    {
+        200: {JSON: {"type": "array", "items": ANY_OBJECT}, STREAM: ANY_TEXT},
+        204: {},
+        304: {},
+    },
     STREAM_QUESTION,
     ("If-None-Match",),
     errors=(410,),

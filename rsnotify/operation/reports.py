@@ -19,7 +19,7 @@ from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.operation.health import Health
@@ -100,7 +100,7 @@ class Watched(NamedTuple):
     """The rooms that count."""
 
     journals: Journals
-    journal: Journal
+    journal: JournalStore
     intake: Intake
     channels: Channels
     ownership: Ownership
@@ -305,10 +305,10 @@ class Peers:
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
-        await self._bell.listen(self._hear_stroke)
+        await self._bell.listen(self._hear_message)
 
-    def _hear_stroke(self, stroke: str) -> None:
-        text = stroke.encode()
+    def _hear_message(self, message: str) -> None:
+        text = message.encode()
         if text == self._published:
             return
         try:

@@ -212,7 +212,7 @@ def _channels(reports: list[Report]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _unread(kind: str) -> dict[str, Any]:
-    readers = {"websocket": 0, "event stream": 0}
+    readers = {"websocket": 0, "event stream": 0, "long poll": 0}
     return {"kind": kind, "readers": readers, "behind": 0, "behind_seconds": 0.0}
 
 

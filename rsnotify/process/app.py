@@ -61,7 +61,7 @@ def build(parts: Composition) -> ASGIApp:
             *_publishing_routes(parts),
             *_administration_routes(parts),
             *cors.opened(browsers.opened(_channel_routes(parts))),
-            *cors.opened(_stream_routes(parts)),
+            *cors.opened(_stream_routes(parts, cors)),
             *_websub_routes(parts),
             *_watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
@@ -158,8 +158,21 @@ class ChannelEndpoint:
         )
 
 
-def _stream_routes(parts: Composition) -> Routes:
-    streams = Streams(parts.journals, parts.access, parts.stores.windows)
+def _stream_routes(parts: Composition, cors: Cors) -> Routes:
+    journals, windows = parts.journals, parts.stores.windows
+    streams = Streams(
+        journals,
+        parts.access,
+        windows,
+        parts.channels,
+        parts.long_polls,
+        cors,
+        is_compressed=parts.settings.channel_compression == "on",
+    )
+    return stream_routes(streams)
+
+
+def stream_routes(streams: Streams) -> Routes:
     return [
         Route(STREAM_PATH, streams.changes, advice=PUBLISHED.format("changes")),
         Route(FRAMEWORK_STREAM_PATH, streams.framework, advice=PUBLISHED.format("framework")),

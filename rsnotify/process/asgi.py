@@ -93,7 +93,7 @@ class HostedHub:
     async def _until_stopped(self, composition: Composition) -> None:
         self._is_ready.set()
         await self._is_stopped.wait()
-        await composition.channels.drain(0)
+        await composition.drain(0)
 
 
 def without_sniffing(send: Send) -> Send:

@@ -28,7 +28,7 @@ from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
 from rsnotify.http.connection_limits import ConnectionLimits, total_connections
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache
@@ -49,6 +49,7 @@ from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import HOUR
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify.sets.records import Sets
+from rsnotify.streams.long_polls import LongPolls
 from rsnotify.views.known_resources import KnownResources
 from rsnotify.websub import WebSub
 from rsnotify.websub.ownership import settle_lost_subscriptions
@@ -146,6 +147,15 @@ class Composition:
         return Channels(
             self.journals, self.access, self._keepalive, allowed_origins=origins, limits=limits
         )
+
+    @cached_property
+    def long_polls(self) -> LongPolls:
+        return LongPolls(self.journals, self.channels, self.settings.long_poll_seconds)
+
+    async def drain(self, seconds: float) -> None:
+        """Answer who waits, and disconnect all other readers, spread over this time."""
+        draining = self.channels.drain(seconds)
+        await asyncio.gather(self.long_polls.drain(), draining)
 
     @cached_property
     def connections(self) -> ConnectionLimits:
@@ -317,7 +327,7 @@ class Stores:
         self._client = connect(redis_url, replicas=replicas)
         # Of its own: publishing never waits for readers.
         self.publishing_client = connect(redis_url, replicas=replicas)
-        self.journal = Journal(
+        self.journal = JournalStore(
             self.publishing_client,
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,
@@ -345,7 +355,7 @@ class Stores:
         return bell
 
     async def doubt_bells(self) -> None:
-        """Redis is another one now: strokes may have gone elsewhere."""
+        """Redis is another one now: messages may have gone elsewhere."""
         for bell in self._bells:
             bell.doubt()
 

@@ -90,7 +90,7 @@ async def _serve(
                 await open_patiently(composition, sets)
                 app, channels = build(composition), composition.channels
                 config = web_config(app, settings, composition.connections, channels.reader_input)
-                drain = partial(channels.drain, settings.drain_seconds)
+                drain = partial(composition.drain, settings.drain_seconds)
                 server = WebServer(config, ready, drain, is_worker=is_worker)
                 await composition.run(server.serve(sockets=[bound]))
             finally:

@@ -10,6 +10,8 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rsnotify.http.extensions import LEND
+
 REPEAT_SECONDS = 60.0
 MESSAGES_KEPT = 1_000
 OF_A_KIND = 30  # messages with the same words, in a minute
@@ -122,7 +124,7 @@ class JsonFormat(logging.Formatter):
 
 log = logging.getLogger(ACCESS)
 
-STATUS_OF = {"websocket.accept": 101, "websocket.close": 403}
+STATUS_OF = {LEND: 200, "websocket.accept": 101, "websocket.close": 403}
 
 
 class AccessLog:

@@ -158,6 +158,7 @@ class Settings:
     send_timeout_seconds: int = _setting(60, _whole(1, 86_400))
     channel_compression: str = _setting("on", _one_of("on", "off"))
     drain_seconds: int = _setting(5, _whole(0, 3_600))
+    long_poll_seconds: int = _setting(25, _whole(2, 300))
     changelist_max: int = _setting(10_000, _whole(1, 50_000))
     page_size: int = _setting(50_000, _whole(1, 50_000))
     callback_private: str = _setting("refuse", _one_of("refuse", "allow"))

@@ -36,7 +36,7 @@ async def new_data_id(client: Client) -> bytes:
 AHEAD = MINUTE  # of Redis's clock: a set must not begin in a far future because that was wrong
 
 _SETS = Script("sets/set_keys.lua", "sets/sets.lua")
-_ALONE = Script("sets/set_keys.lua", "sets/set_alone.lua")
+_IN_CLUSTER = Script("sets/set_keys.lua", "sets/set_in_cluster.lua")
 
 
 class Version(NamedTuple):
@@ -134,7 +134,7 @@ class Sets:
         """Remove the set and all its changes: none can be appended in between."""
         documents = _keys_of_documents(name)
         if self._client.is_cluster:
-            return await self._remove_alone(name, *documents, *_other_keys(name))
+            return await self._remove_in_cluster(name, *documents, *_other_keys(name))
         is_removed, version = await self._act("remove", name, *documents, *_other_keys(name))
         if not is_removed:
             raise NoSuchSet(name)
@@ -144,16 +144,16 @@ class Sets:
 
     async def _begun(self, name: str, begin: Position) -> Position:
         """Begin the set's journals, if there are none; returns when they were begun."""
-        return Position(int(await self._alone("begin", name, int(begin))))
+        return Position(int(await self._act_in_cluster("begin", name, int(begin))))
 
-    async def _remove_alone(self, name: str, *of_set: str) -> Version:
+    async def _remove_in_cluster(self, name: str, *of_set: str) -> Version:
         """Remove only the set that is there now; one that is made meanwhile stays whole."""
         record = await self._client.hget(keys.SETS, name)
         if record is None:
             raise NoSuchSet(name)
         journal = keys.record(ChannelName(name, "change"))
         created = await self._client.hget(journal, "created") or b""
-        reached = await self._alone("remove", name, created, *of_set)
+        reached = await self._act_in_cluster("remove", name, created, *of_set)
         if reached is not None:
             is_removed, version = await self._act("forget", name, record, reached)
             if is_removed:
@@ -170,17 +170,17 @@ class Sets:
             if not is_there:
                 await self._begun(record.name, Position.parse(record.created))
 
-    async def _alone(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
+    async def _act_in_cluster(self, act: str, name: str, *arguments: bytes | str | int) -> Any:
         names = [keys.record(ChannelName(name, kind)) for kind in KINDS]
-        command = _ALONE.command([*names, keys.never(name)], act, *arguments)
+        command = _IN_CLUSTER.command([*names, keys.never(name)], act, *arguments)
         (outcome,) = await self._client.durably([command])
         return outcome
 
     # --- after a loss ----------------------------------------------------------------------------
 
-    async def pass_version(self, number: int) -> None:
+    async def raise_version(self, number: int) -> None:
         """Let every later version be higher than one that Redis has lost."""
-        await self._act("pass", "", number)
+        await self._act("raise", "", number)
 
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
         """Do the act; what became of it, and the version afterwards."""
@@ -257,7 +257,7 @@ class KnownSets:
         record = self.records.get(name)
         if former is None or record is None:
             return False
-        return Position.parse(former) < position < Position.parse(record.created)
+        return Position.parse(former) <= position < Position.parse(record.created)
 
     def note_former(self, former: Mapping[str, str]) -> None:
         """Redis knows of these; what this process knows besides, Redis may have lost."""

@@ -1,4 +1,4 @@
--- What belongs to a set besides its record: sets.lua and set_alone.lua begin with this.
+-- What belongs to a set besides its record: sets.lua and set_in_cluster.lua begin with this.
 
 -- Journals that begin at this position, unless there are some. Answers when they were begun.
 local function begin_journals(journals, now)

@@ -4,7 +4,7 @@
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
 --       5 when the first set of a name began that was removed since (hash, by name)
 --       6 the set's journals: their records, then    7 of framework changes; in a Cluster neither,
---         for set_alone.lua has begun or removed them before
+--         for set_in_cluster.lua has begun or removed them before
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
 -- Answers what became of it, then as it is now: which data it is, the version, when that changed.
@@ -59,7 +59,7 @@ function acts.edit(before, after, version)
 end
 
 -- a version that some process knows: the next one is higher, also after Redis has lost some
-function acts.pass(number)
+function acts.raise(number)
   if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(number) then
     redis.call('SET', KEYS[2], number)
     announce()

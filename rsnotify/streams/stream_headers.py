@@ -15,6 +15,7 @@ KEPT_SECONDS = 3_600  # after this a set that became private or was removed is c
 YOUNG_SECONDS = 60
 NEWEST_SECONDS = 1  # of an answer that reaches the newest change, and of one without changes
 NO_STORE = "no-store"
+EMPTY = b"[]"
 
 
 class Chunk(NamedTuple):
@@ -26,15 +27,10 @@ class Chunk(NamedTuple):
     """Whether nothing that is known follows it."""
 
 
-def cache_control(chunk: Chunk, now: int, *, is_private: bool, is_canonical: bool) -> str:
-    """What caches may keep of a chunk; `now` is in microseconds.
-
-    A question that is not canonical would have a copy of its own in each cache.
-    """
+def cache_control(chunk: Chunk, now: int, *, is_private: bool) -> str:
+    """What caches may keep of a chunk; `now` is in microseconds."""
     if is_private:
         return "private, no-cache"
-    if not is_canonical:
-        return NO_STORE
     if chunk.is_newest:
         seconds = NEWEST_SECONDS
     else:

@@ -1,9 +1,11 @@
-"""The streams of every set: catch-up reads, and what a stream says of itself.
+"""The streams of every set: catch-up reads, waiting for more, what a stream says of itself.
 
 A chunk is what `live.reading` gives to any reader at its cursor: read and rendered once for all who
 are there. A read shows every change that was acknowledged before it came, by any hub process.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from time import time
 from typing import NamedTuple
 
@@ -12,7 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
+from rsnotify.access.cors import Cors
 from rsnotify.access.query import check_not_future
+from rsnotify.channels.admission import ChannelEntry
+from rsnotify.channels.channels import Channels
+from rsnotify.channels.requested_channels import ChannelCursor
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet
 from rsnotify.journal.window import whole_from
 from rsnotify.journal.windows import Windows
@@ -20,10 +26,14 @@ from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, accepts_gzip
-from rsnotify.resourcesync.json_writer import entries_as_json
 from rsnotify.resourcesync.notification import ChannelName, Kind, Notification
 from rsnotify.sets.options import SetRecord
+from rsnotify.streams.cursors import next_cursor
+from rsnotify.streams.long_polls import LongPolls, PollEntry, PollResponse
+from rsnotify.streams.replies import Lines, messages_of, reply_with, variant_of
+from rsnotify.streams.stream_events import StreamEvents, control
 from rsnotify.streams.stream_headers import (
+    EMPTY,
     NO_STORE,
     Chunk,
     cache_control,
@@ -50,15 +60,30 @@ class RequestedStream(NamedTuple):
     channel: ChannelName
     record: SetRecord  # of its set, as it was when that was decided
     feed: Feed
+    token: str  # the key of the token that was used, empty if none was needed
 
 
 class Streams:
     """Each channel as a Durable Stream."""
 
-    def __init__(self, journals: Journals, access: Access, windows: Windows) -> None:
+    def __init__(
+        self,
+        journals: Journals,
+        access: Access,
+        windows: Windows,
+        channels: Channels,
+        polls: LongPolls,
+        cors: Cors,
+        *,
+        is_compressed: bool = True,
+    ) -> None:
         self._journals = journals
         self._access = access
         self._windows = windows
+        self._channels = channels
+        self._polls = polls
+        self._cors = cors
+        self._is_compressed = is_compressed  # event streams
 
     async def changes(self, request: Request) -> Response:
         """A set's changes as a Durable Stream, from an offset on."""
@@ -71,18 +96,23 @@ class Streams:
     async def _read(self, request: Request, kind: Kind) -> Response:
         asked = parse_stream_question(request.scope["query_string"])
         requested = await self._admit(request, kind)
+        if asked.live == "sse" and request.method != "HEAD":
+            return await self._events(requested, asked)
         if request.method == "HEAD":
             return await self._tail(requested)
+        if asked.live == "long-poll":
+            return await self._long_poll(requested, asked)
         if asked.offset is Sentinel.NOW:
-            return await self._tail(requested, b"[]")
+            return await self._tail(requested, EMPTY)
         return await self._catch_up(requested, asked)
 
     async def _admit(self, request: Request, kind: Kind) -> RequestedStream:
         channel = ChannelName(request.path_params["set"], kind)
         name = channel.set_name
-        await self._access.require_reader(request, name, self._journals.sets.get(name))
-        record = self._journals.record(name)
-        return RequestedStream(request, channel, record, self._journals.feed(channel))
+        record = self._journals.sets.get(name)
+        token = await self._access.require_reader(request, name, record)
+        record, feed = self._journals.record(name), self._journals.feed(channel)
+        return RequestedStream(request, channel, record, feed, token)
 
     async def _tail(self, requested: RequestedStream, body: bytes = b"") -> Response:
         """Where the stream ends now, which no cache may keep."""
@@ -93,6 +123,59 @@ class Streams:
         return Response(
             body, headers=headers | {"cache-control": NO_STORE}, media_type=JSON.media_type
         )
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _long_poll(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
+        """What follows the offset, or the promise of it."""
+        feed = requested.feed
+        begin = await self._waiting_begin(feed, asked.offset)
+        found = await self._journals.reading.batch_after(feed, begin)
+        self._check_unchanged(requested)
+        is_private = requested.record.private
+        lines = _encoded(self._cors.headers(requested.request, is_private=is_private))
+        is_now = asked.offset is Sentinel.NOW
+        variant = variant_of(lines, is_shared=asked.is_canonical and not is_now)
+        if found is not None:
+            reply = reply_with(feed, found, is_private=is_private)
+            cursor = self._polls.cursor(requested.channel, asked.cursor, found.until)
+            answer = Response(reply.body, reply.status)
+            answer.raw_headers = [*reply.headers_for(variant, cursor)]
+            return answer
+        address = self._access.client_address(requested.request)
+        self._channels.limits.check(address, [requested.channel])
+        entry = PollEntry(feed, is_private, begin, address, requested.token)
+        enter = partial(self._polls.enter, entry=entry)
+        return PollResponse(enter, self._channels.reader_input, asked.cursor, variant)
+
+    async def _events(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
+        """An event stream from the offset on: a reader of the channel, in a form of its own."""
+        request, feed, admission = requested.request, requested.feed, self._channels.admission
+        admitted = await admission.admit(request, [ChannelCursor(requested.channel, None)])
+        begin = await self._waiting_begin(feed, asked.offset)
+        await self._journals.reading.after(feed, begin)  # 410 is said before the stream begins
+        places = [(requested.channel, begin)]
+        address = self._access.client_address(request)
+        entry = ChannelEntry(places, False, admitted, JSON, address)
+        in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
+        is_newest = begin >= feed.tail.head
+        is_known = is_newest or asked.cursor is not None
+        opening = (
+            control(begin, next_cursor(asked.cursor, begin, 0), is_newest=is_newest)
+            if is_known
+            else b""
+        )
+        return StreamEvents.opened(self._channels, entry, opening, in_gzip=in_gzip)
+
+    async def _waiting_begin(self, feed: Feed, offset: Offset) -> Position:
+        """Where somebody begins who goes on to wait: at the head, or before it."""
+        if offset is Sentinel.NOW:
+            await self._journals.catch_up(feed)
+            return feed.note_head_given()
+        begin = await self._begin(feed, offset)
+        if begin > feed.tail.head:
+            await self._journals.catch_up(feed)
+        return min(begin, feed.tail.head)
 
     # --- catching up -----------------------------------------------------------------------------
 
@@ -148,41 +231,31 @@ class Streams:
             raise BecamePrivate(name)
 
 
+def _encoded(headers: Mapping[str, str]) -> Lines:
+    return tuple((name.encode(), value.encode("latin-1")) for name, value in headers.items())
+
+
 def _answer(
     requested: RequestedStream, asked: StreamQuestion, chunk: Chunk, found: Notification | None
 ) -> Response:
     in_gzip = found is not None and accepts_gzip(requested.request.headers.get("accept-encoding"))
     is_private = requested.record.private
-    now = int(time() * MICROSECONDS)
+    kept = cache_control(chunk, int(time() * MICROSECONDS), is_private=is_private)
     headers = {
         **headers_of(requested.channel, chunk.until, is_newest=chunk.is_newest),
         "etag": etag(requested.record.created, chunk, in_gzip=in_gzip),
-        "cache-control": cache_control(
-            chunk, now, is_private=is_private, is_canonical=asked.is_canonical
-        ),
+        # A question that is not canonical would have a copy of its own in each cache.
+        "cache-control": kept if asked.is_canonical or is_private else NO_STORE,
         **vary(is_private=is_private),
     }
     if has_tag(requested.request.headers.get("if-none-match"), headers["etag"]):
         return Response(status_code=304, headers=headers)
-    if in_gzip:
+    if found is not None and in_gzip:
         headers["content-encoding"] = "gzip"
-    body = _body(found, in_gzip=in_gzip)
+        body = found.derived("chunk in gzip", _gzipped)
+    else:
+        body = messages_of(found)
     return Response(body, headers=headers, media_type=JSON.media_type)
-
-
-def _body(found: Notification | None, *, in_gzip: bool) -> bytes:
-    if found is None:
-        return b"[]"
-    return found.derived("chunk in gzip", _gzipped) if in_gzip else messages_of(found)
-
-
-def messages_of(found: Notification) -> bytes:
-    """The changes as a stream has them: an array with one message for each."""
-    return found.derived("chunk", _messages)
-
-
-def _messages(found: Notification) -> bytes:
-    return b"[%s]" % b",\n".join(entries_as_json(found.payload[found.entries]))
 
 
 def _gzipped(found: Notification) -> bytes:

@@ -128,7 +128,7 @@ class Ownership:
         part = fair_part(hubs)
         await self._claim_up_to(part)
         await self._give_back(part)
-        self._note_stroke(self.shares)
+        self._note_message(self.shares)
 
     async def renew(self) -> None:
         for number, until in await self._claimed(list(self.shares), self._store.renew):
@@ -194,12 +194,12 @@ class Ownership:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _note_stroke(self, numbers: Iterable[int]) -> None:
+    def _note_message(self, numbers: Iterable[int]) -> None:
         self._rung.update(numbers)
         self._woken.set()
 
     async def _listen(self) -> None:
-        await self._bell.listen(lambda stroke: self._note_stroke([int(stroke)]))
+        await self._bell.listen(lambda message: self._note_message([int(message)]))
 
     async def _take_in(self) -> None:
         """Read the pending requests of our shares whenever their bell rings."""

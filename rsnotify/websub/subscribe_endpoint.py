@@ -299,7 +299,7 @@ class Topic:
         feed = self._journals.feed(channel)
         after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
         begins = feed.tail.head  # read first: a change in between must not be lost
-        newest = await self._journals.latest(feed)
+        newest = await self._journals.newest_notification(feed)
         record = await self._record_to_read(request, channel)  # it may have become private
         if after is not None:
             check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))

@@ -163,7 +163,7 @@ async def test_a_hub_that_comes_back_between_two_requests_is_followed_by_websock
         await expect(page.locator("#health")).to_have_text("live")
         _, status = await hub.ask("GET", "/api/status")
         readers = status["sets"][0]["channels"][0]["readers"]
-        assert readers == {"websocket": 1, "event stream": 0}
+        assert readers == {"websocket": 1, "event stream": 0, "long poll": 0}
 
 
 async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(chromium, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.errors import Trimmed
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.rows import rows_of
 from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
@@ -120,7 +120,7 @@ class World:
 
     async def _is_told(self, cursor: Position) -> bool:
         """Whoever reads on from there, behind which something is lost."""
-        journal = Journal(self._client, window_changes=10)
+        journal = JournalStore(self._client, window_changes=10)
         with suppress(Trimmed):
             while rows := await journal.read(CHANNEL, cursor, count=100):
                 cursor = rows[-1][0]

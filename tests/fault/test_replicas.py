@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from rsnotify.errors import TooFewReplicas
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.publishing.bodies import read_submission
@@ -102,7 +102,7 @@ async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_ha
             client = connect(redis.primary.url, replicas=Replicas(1, on_disk=on_disk))
             async with connect(redis.primary.url) as impatient:
                 await Sets(impatient).add("dataset1", SetOptions())
-            journal = Journal(client, window_changes=10)
+            journal = JournalStore(client, window_changes=10)
             redis.replicas[0].signal(signal.SIGSTOP)
             for _ in range(2):
                 with pytest.raises(TooFewReplicas):
@@ -114,12 +114,12 @@ async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_ha
             await client.aclose()
 
 
-async def is_at_rest(journal: Journal) -> bool:
+async def is_at_rest(journal: JournalStore) -> bool:
     """The bell is rung after the answer."""
     return not journal.appends.writing
 
 
-async def appended(journal: Journal, change: Submission) -> Interval | None:
+async def appended(journal: JournalStore, change: Submission) -> Interval | None:
     with suppress(TooFewReplicas):
         return await journal.append(CHANGES, change)
     return None

@@ -219,16 +219,19 @@ async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door, enter):
 async def test_a_change_that_came_after_a_set_became_private_is_not_told_without_a_token(
     door, monkeypatch
 ):
-    topic, latest = Topic(door.hub, door.access, BaseUrl("http://h")), door.hub.latest
+    topic, newest_notification = (
+        Topic(door.hub, door.access, BaseUrl("http://h")),
+        door.hub.newest_notification,
+    )
 
     async def meanwhile(feed: Feed) -> Notification | None:
         await door.hub.edit_set("a", {"private": True})
         await door.publish("a", "secret")
-        return await latest(feed)
+        return await newest_notification(feed)
 
-    monkeypatch.setattr(door.hub, "latest", meanwhile)
+    monkeypatch.setattr(door.hub, "newest_notification", meanwhile)
     asked = scope_of("a", "") | {"type": "http", "method": "GET", "extensions": {HAND_OVER: {}}}
     with pytest.raises(NoSuchSet, match="no set 'a' that can be read without a token"):
         await topic.get(Request(asked))
-    published = await latest(door.hub.feed(ChannelName("a", "change")))
+    published = await newest_notification(door.hub.feed(ChannelName("a", "change")))
     assert published is not None

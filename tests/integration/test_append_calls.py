@@ -20,7 +20,7 @@ from rsnotify.journal.call import (
     call_keys,
     mark_of_call,
 )
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.rows import mark_of
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.witness import Witness
@@ -136,7 +136,7 @@ async def test_a_key_that_was_used_otherwise_is_refused_alone(client):
 
 
 async def test_what_is_remembered_of_calls_does_not_grow(client):
-    journal = Journal(client, window_changes=10_000)
+    journal = JournalStore(client, window_changes=10_000)
     for _ in range(50):
         await journal.append(CHANNEL, submission("1"))
     found = await remembered(client)
@@ -150,7 +150,7 @@ async def remembered(client: Client) -> list[bytes]:
 
 
 async def test_many_at_the_same_time_are_remembered_together(client):
-    journal = Journal(client, window_changes=10_000)
+    journal = JournalStore(client, window_changes=10_000)
     answers = await asyncio.gather(
         *(journal.append(CHANNEL, submission(str(number))) for number in range(500))
     )
@@ -252,9 +252,9 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     _, (field, _) = (await client.xrange(keys.stream(CHANNEL)))[-1]
     first = mark_of_call("process", 1)
     assert mark_of(field) == first
-    assert call.stroke(reply) == f"a/change process:{first} {reply[0][0][1]}"
-    assert call.stroke(NoSuchSet("a")) is None
-    assert call.stroke([[[]], 0, 0]) is None, "its key was used otherwise"
-    assert call.stroke([[[0]], 0, -1]) is None, "its set is full"
-    assert call.stroke([[[7, 7, 0, [0]]], 0, 0]) is None, "another has stored 7"
-    assert call.stroke([[], 7, 0]) == f"a/change process:{call.mark} 7", "a gap"
+    assert call.message(reply) == f"a/change process:{first} {reply[0][0][1]}"
+    assert call.message(NoSuchSet("a")) is None
+    assert call.message([[[]], 0, 0]) is None, "its key was used otherwise"
+    assert call.message([[[0]], 0, -1]) is None, "its set is full"
+    assert call.message([[[7, 7, 0, [0]]], 0, 0]) is None, "another has stored 7"
+    assert call.message([[], 7, 0]) == f"a/change process:{call.mark} 7", "a gap"

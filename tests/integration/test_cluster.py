@@ -283,9 +283,9 @@ async def test_scripts_that_a_node_does_not_know_are_sent_in_full(running, clien
 async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(running):
     heard: set[str] = set()
 
-    async def hears(server: RedisServer, stroke: str) -> bool:
-        await running.say(server, "PUBLISH", keys.BELL, stroke)
-        return stroke in heard
+    async def hears(server: RedisServer, message: str) -> bool:
+        await running.say(server, "PUBLISH", keys.BELL, message)
+        return message in heard
 
     listening = asyncio.create_task(Bell(connect(running.url)).listen(heard.add))
     for server in running.servers:
@@ -308,9 +308,9 @@ async def test_the_bell_of_a_journal_is_rung_where_the_journal_is(running, clien
     listening = asyncio.create_task(Bell(client).listen(heard.add))
 
     async def hears() -> bool:
-        (answer,) = await client.together([ring_at(keys.record(_channel(name)), "stroke")])
+        (answer,) = await client.together([ring_at(keys.record(_channel(name)), "message")])
         assert not isinstance(answer, Exception)
-        return "stroke" in heard
+        return "message" in heard
 
     await until(hears)
     listening.cancel()

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal import appends
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions
@@ -18,13 +18,15 @@ MANY = [str(number) for number in range(1_000)]  # changes of a large request
 
 
 @pytest.fixture
-async def journal(client: Client) -> Journal:
+async def journal(client: Client) -> JournalStore:
     for name in ("calm", "wild", *(f"wild{number}" for number in range(5))):
         await Sets(client).add(name, SetOptions())
-    return Journal(client, window_changes=100_000)
+    return JournalStore(client, window_changes=100_000)
 
 
-async def answered(journal: Journal, requests: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+async def answered(
+    journal: JournalStore, requests: Sequence[tuple[str, Sequence[str]]]
+) -> list[str]:
     """The sets of requests that come at once, in the order in which they are answered; with a `!`
     where one is told to come again."""
     order: list[str] = []

@@ -10,7 +10,7 @@ from rsnotify.channels.channels import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.journal import Standing
+from rsnotify.journal.journal_store import Standing
 from rsnotify.live.feed import Feed
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Position
@@ -100,7 +100,7 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
     else:
         monkeypatch.setattr(hub.following, "reached", reached_by_nobody)
     with pytest.raises(told, match=CHANNEL.set_name):
-        await hub.latest(feed)
+        await hub.newest_notification(feed)
 
 
 async def test_what_came_before_anybody_read_joins_what_was_followed_since(client):

@@ -9,7 +9,7 @@ import pytest
 from rsnotify.coordination import keys
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.call import Appended
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.witness import MARK_LENGTH
 from rsnotify.redis_client import Client, connect
@@ -25,17 +25,17 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-async def journal(client: Client) -> Journal:
+async def journal(client: Client) -> JournalStore:
     """A journal with one empty set."""
     await Sets(client).add("a", SetOptions())
-    return Journal(client, window_changes=10_000)
+    return JournalStore(client, window_changes=10_000)
 
 
-async def positions(journal: Journal) -> list[Position]:
+async def positions(journal: JournalStore) -> list[Position]:
     return [at for at, _ in await journal.read(CHANNEL, await first(journal), count=100_000)]
 
 
-async def first(journal: Journal) -> Position:
+async def first(journal: JournalStore) -> Position:
     (standing,) = await journal.standings([CHANNEL])
     assert standing is not None
     return standing.first
@@ -93,7 +93,7 @@ async def test_positions_strictly_increase_under_concurrent_appends(journal):
 
 async def test_positions_strictly_increase_when_several_processes_append(journal, redis_url):
     others = [connect(redis_url) for _ in range(3)]
-    journals = [journal, *(Journal(other, window_changes=10) for other in others)]
+    journals = [journal, *(JournalStore(other, window_changes=10) for other in others)]
     await asyncio.gather(*(journals[n % 4].append(CHANNEL, submission(str(n))) for n in range(200)))
     for other in others:
         await other.aclose()
@@ -137,7 +137,7 @@ async def test_a_history_of_whole_seconds_keeps_its_order(journal, client):
     assert await positions_after(journal, interval.from_) == [noon, noon + 1, noon + 2]
 
 
-async def positions_after(journal: Journal, after: Position) -> list[int]:
+async def positions_after(journal: JournalStore, after: Position) -> list[int]:
     return [int(at) for at, _ in await journal.read(CHANNEL, after, count=100)]
 
 
@@ -257,7 +257,7 @@ async def test_a_cursor_before_the_journals_beginning_is_told(journal):
 async def test_a_redis_that_is_away_means_try_again(tmp_path):
     away = connect(f"unix://{tmp_path}/none.sock")
     with pytest.raises(TryAgain):
-        await Journal(away, window_changes=10).append(CHANNEL, submission("1"))
+        await JournalStore(away, window_changes=10).append(CHANNEL, submission("1"))
     await away.aclose()
 
 

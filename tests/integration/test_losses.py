@@ -13,7 +13,7 @@ from rsnotify.coordination import keys
 from rsnotify.coordination.clock import redis_now
 from rsnotify.documents.documents import change_list
 from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, Trimmed, TryAgain
-from rsnotify.journal.journal import UNMARKED, Journal, Standing
+from rsnotify.journal.journal_store import UNMARKED, JournalStore, Standing
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
@@ -48,9 +48,9 @@ def losing(client: Client) -> Losing:
 
 
 @pytest.fixture
-def journal(client: Client) -> Journal:
+def journal(client: Client) -> JournalStore:
     """Of a process that knows nothing."""
-    return Journal(client, window_changes=10_000)
+    return JournalStore(client, window_changes=10_000)
 
 
 async def stored(client: Client, channel: ChannelName = CHANNEL) -> list[tuple[Position, str]]:
@@ -302,7 +302,7 @@ async def test_a_process_that_follows_finds_the_loss_before_it_goes_on(hub, clie
     peer = readers.join()
     async with losing:
         await hub.publish(CHANNEL, submission("lost"))
-    await Journal(client, window_changes=10_000).append(CHANNEL, submission("new"))
+    await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("new"))
     await rings(hub)
     await readers.settle()
     assert (told(peer), peer.closed) == (["lost", "new"], 4410)
@@ -319,7 +319,7 @@ async def test_a_loss_that_only_a_reader_of_another_process_had_is_said_by_that_
     readers = Readers(hub)
     peer = readers.join()
     async with losing:
-        await Journal(client, window_changes=10_000).append(CHANNEL, submission("of the dead"))
+        await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("of the dead"))
         await rings(hub)
         assert len(told(peer)) == 1
     await hub.start()
@@ -329,11 +329,11 @@ async def test_a_loss_that_only_a_reader_of_another_process_had_is_said_by_that_
 
 
 async def test_what_nobody_was_given_is_lost_in_silence(hub, client, losing):
-    """A stroke is no evidence: nobody has read what it announced, and its publisher is gone."""
+    """A message is no evidence: nobody has read what it announced, and its publisher is gone."""
     readers = Readers(hub)
     peer = readers.join()
     async with losing:
-        await Journal(client, window_changes=10_000).append(CHANNEL, submission("lost"))
+        await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("lost"))
         newest = (await hub.reading.standing(CHANNEL)).newest
     hub.following.hear(f"{CHANNEL} another:{newest.mark} {int(newest.position)}")
     await hub.following.read_new()
@@ -431,7 +431,7 @@ async def test_what_was_read_before_a_gap_is_kept_and_joined_with_nothing_behind
 # --- evidence -------------------------------------------------------------------------------------
 
 
-async def looked(journal: Journal, given: int, *known: tuple[int, str]) -> Position:
+async def looked(journal: JournalStore, given: int, *known: tuple[int, str]) -> Position:
     """Where the newest gap ends when somebody who knows this has looked."""
     witness = Witness(Position(given))
     witness.changes = tuple(KnownChange(Position(at), mark) for at, mark in known)
@@ -494,7 +494,7 @@ async def test_a_change_that_was_looked_for_and_is_lost_by_the_next_failover_is_
     async with losing:
         await hub.publish(CHANNEL, submission("lost"))
         await hub.losses.look(readers.feed)
-    await Journal(client, window_changes=10_000).append(CHANNEL, submission("new"))
+    await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("new"))
     await rings(hub)
     await readers.settle()
     assert peer.closed == 4410
@@ -516,14 +516,14 @@ async def test_an_append_that_stores_nothing_does_not_forget_what_it_has_found(
             other = type(other)(other.fragments, "k", "another")
             with pytest.raises(Exception, match="was used for other changes"):
                 await hub.publish(CHANNEL, other)
-    await Journal(client, window_changes=10_000).append(CHANNEL, submission("new"))
+    await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("new"))
     await hub.start()
     assert len(await gaps(client)) == 1
 
 
 async def test_a_load_that_stores_nothing_does_not_claim_the_change_of_another(hub, client):
-    """Its rows are outdated; the journal ends with a change whose stroke was not heard yet."""
-    stranger = Journal(client, window_changes=10_000)
+    """Its rows are outdated; the journal ends with a change whose message was not heard yet."""
+    stranger = JournalStore(client, window_changes=10_000)
     await stranger.append(CHANNEL, submission("newer"))
     (fragment,) = submission("loaded").fragments
     loaded = Submission([msgspec.structs.replace(fragment, load="ended")])
@@ -544,7 +544,7 @@ async def test_a_gap_that_is_lost_itself_is_left_again(hub, client, losing):
         await hub.start()
         (first,) = await gaps(client)
     assert await gaps(client) == []
-    await Journal(client, window_changes=10_000).append(CHANNEL, submission("new"))
+    await JournalStore(client, window_changes=10_000).append(CHANNEL, submission("new"))
     await hub.start()
     (gap,) = await gaps(client)
     assert gap > first
@@ -646,7 +646,7 @@ async def test_an_answer_that_is_lost_while_a_loss_is_said_says_it_once(
     await slow.publish(CHANNEL, submission("kept"))
     async with Losing(direct, "rsnotify:{a}*"):
         await slow.publish(CHANNEL, submission("lost"))
-    await Journal(direct, window_changes=10_000).append(CHANNEL, submission("new"))
+    await JournalStore(direct, window_changes=10_000).append(CHANNEL, submission("new"))
     way.lose_next_answer(command)
 
     async def is_said() -> bool:
@@ -709,7 +709,7 @@ async def test_the_framework_channel_says_its_losses_too(hub, client, losing):
 
 
 async def test_the_log_names_the_set_and_what_to_do_and_the_gap_is_counted(client, losing, caplog):
-    journal = Journal(client, window_changes=10_000)
+    journal = JournalStore(client, window_changes=10_000)
     hub = await started(client)
     await hub.add_set("a")
     witness = hub.feed(CHANNEL).witness

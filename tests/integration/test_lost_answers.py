@@ -9,7 +9,7 @@ from rsnotify.coordination import keys
 from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
 from rsnotify.journal import appends as module
 from rsnotify.journal.call import Appended
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.process import hub_process
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
@@ -42,8 +42,8 @@ async def client(way: SlowWay) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def journal(client: Client) -> Journal:
-    return Journal(client, window_changes=10_000)
+def journal(client: Client) -> JournalStore:
+    return JournalStore(client, window_changes=10_000)
 
 
 async def stored(redis: OwnRedis) -> int:
@@ -97,7 +97,7 @@ async def is_true(found: object, expected: int) -> bool:
 
 
 async def killed_while_asked(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis
+    journal: JournalStore, way: SlowWay, own_redis: OwnRedis
 ) -> asyncio.Task[Appended]:
     """Redis has stored a second change, told nobody, and was killed."""
     await journal.append(CHANNEL, submission("1"))

@@ -12,7 +12,7 @@ from rsnotify.documents.announcements import GATHER_SECONDS, AnnouncedNotes, Ann
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
@@ -114,7 +114,7 @@ async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_
     await other.remove_set("bad")
     head = (await hub.publish(good, submission("a"))).until
     await other.start()
-    assert other.feed(good).newest_known == head
+    assert other.feed(good).known_head == head
     with pytest.raises(NoSuchSet):
         other.feed(bad)
 
@@ -209,7 +209,7 @@ async def told(hub: Journals, client: Client, set_name: str) -> int:
     """How often this set's channel was told that the Source Description has changed."""
     channel = ChannelName(set_name, "framework")
     begin = Position.parse(hub.sets[set_name].created)
-    rows = await Journal(client, window_changes=10).read(channel, begin, count=1_000)
+    rows = await JournalStore(client, window_changes=10).read(channel, begin, count=1_000)
     return sum(b'capability="description"' in fragment for _, fragment in rows)
 
 

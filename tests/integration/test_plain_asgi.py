@@ -156,3 +156,15 @@ async def test_without_an_address_it_says_what_is_missing(tmp_path):
         said = (await found.process.stderr.read()).decode()
     assert "RSNOTIFY_PUBLIC_URL" in said
     assert found.process.returncode != 0
+
+
+async def test_whoever_waits_for_a_stream_is_answered_there_too(tmp_path):
+    async with hosted(tmp_path / "data", RSNOTIFY_LONG_POLL_SECONDS="2") as hub:
+        await until_ready(hub)
+        path = "/streams/a?live=long-poll&offset=now"
+        assert (await hub.ask("GET", path))[0] == 204
+        waiting = asyncio.create_task(hub.ask("GET", path))
+        while not waiting.done():  # some wait has a change
+            await hub.publish()
+            await asyncio.sleep(0.01)
+        assert "http://example.com/res1" in (await waiting)[1]

@@ -23,7 +23,7 @@ from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import fragment_of
 from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Window, last_edge
 from rsnotify.journal.witness import Witness
@@ -389,7 +389,7 @@ async def test_a_sources_own_datetime_comes_after_an_edge_though_redis_has_lost_
         async with Losing(client):
             await pulling.keep_windows()
             (window,) = (await pulling.windows.span(SET)).windows
-        unaware = Journal(client, window_changes=10_000, window_hours=MILLISECOND)
+        unaware = JournalStore(client, window_changes=10_000, window_hours=MILLISECOND)
         before_it = str(Position(first.until + 1))
         assert first.until < window.until
         late = await unaware.append(CHANGES, submission("b", datetime=before_it))
@@ -421,7 +421,7 @@ async def test_an_empty_window_stays_open(client):
 
 
 async def test_a_window_keeps_to_the_size_of_a_document(client, monkeypatch):
-    monkeypatch.setattr("rsnotify.journal.journal.WINDOW_BYTES", 1_000)
+    monkeypatch.setattr("rsnotify.journal.journal_store.WINDOW_BYTES", 1_000)
     async with Pulling(client) as pulling:
         await pulling.update(*"abcdefghijklmnopqrst")
         windows = (await pulling.windows.span(SET)).windows
@@ -745,9 +745,15 @@ async def test_a_list_is_written_anew_when_a_tenth_of_the_set_has_changed(client
 async def looked(pulling: Pulling, *updated: str) -> None:
     """Its list is looked at, once it is old enough to be followed by another one."""
     await pulling.update(*updated)
-    newest, until_ripe = await pulling.snapshots.newest(SET), pulling.schedule.until_ripe
+    newest, until_early_snapshot = (
+        await pulling.snapshots.newest(SET),
+        pulling.schedule.until_early_snapshot,
+    )
     assert newest is not None
-    while until_ripe(newest.begun, newest.completed, await pulling.windows.now()) is not None:
+    while (
+        until_early_snapshot(newest.begun, newest.completed, await pulling.windows.now())
+        is not None
+    ):
         await asyncio.sleep(0.005)
     await pulling.keep_snapshots()
 

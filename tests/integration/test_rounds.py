@@ -11,12 +11,12 @@ import pytest
 from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import PartAway, TryAgain
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.journal.witness import KnownChange
 from rsnotify.live.checking import (
+    CYCLE_SECONDS,
     LEAST_CHANNELS,
     MOST_CHANNELS,
-    ROUND_TICKS,
     UNREAD_EVERY,
     CompareSchedule,
 )
@@ -49,7 +49,7 @@ class Listening:
 
     def __init__(self, client: Client, url: str) -> None:
         self.bell = Bell(connect(url))
-        self.journal = Journal(client, window_changes=10)
+        self.journal = JournalStore(client, window_changes=10)
         self.hub = Journals(self.journal, Sets(client), self.bell, base_url="http://hub")
 
     async def is_heard(self) -> bool:
@@ -68,22 +68,24 @@ async def listening(client: Client, redis_url: str) -> AsyncIterator[Listening]:
 async def append_unheard(
     client: Client, channel: ChannelName, monkeypatch: pytest.MonkeyPatch
 ) -> Position:
-    """As another process appends, whose stroke of the bell is lost."""
+    """As another process appends, whose message of the bell is lost."""
     with monkeypatch.context() as patch:
         patch.setattr(keys, "BELL", "rsnotify:nobody")
-        return (await Journal(client, window_changes=10).append(channel, submission("a"))).until
+        return (
+            await JournalStore(client, window_changes=10).append(channel, submission("a"))
+        ).until
 
 
 async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], most: int) -> int:
     """In how many seconds, one check in each, all of it was found."""
     for tick in range(1, most + 1):
         await hub.checking.check_some()
-        if all(hub.feed(channel).newest_known == head for channel, head in heads.items()):
+        if all(hub.feed(channel).known_head == head for channel, head in heads.items()):
             return tick
     raise AssertionError(f"not found in {most} checks")
 
 
-async def test_a_lost_stroke_is_found_within_a_round(client, listening, monkeypatch):
+async def test_a_lost_message_is_found_within_a_round(client, listening, monkeypatch):
     channels, hub = await make(client), listening.hub
     await hub.start()
     for _ in range(2):
@@ -91,7 +93,7 @@ async def test_a_lost_stroke_is_found_within_a_round(client, listening, monkeypa
     for channel in channels[::50]:
         hub.feed(channel).watch(reader := Watching())
         head = await append_unheard(client, channel, monkeypatch)
-        assert await ticks_until_known(hub, {channel: head}, ROUND_TICKS) <= ROUND_TICKS
+        assert await ticks_until_known(hub, {channel: head}, CYCLE_SECONDS) <= CYCLE_SECONDS
         hub.feed(channel).unwatch(reader)
 
 
@@ -143,12 +145,12 @@ async def test_what_cannot_be_rendered_is_tried_again_in_a_later_check_and_not_a
     for position in late:
         pipeline.xadd(keys.stream(channel), {"marked": xml}, position.stream_id)
     await pipeline.execute()
-    hub.feeds.ring(channel, KnownChange(late[-1], "marked"))
+    hub.feeds.note_unread(channel, KnownChange(late[-1], "marked"))
     await hub.following.read_new()
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
     await hub.checking.check_some()
     await hub.following.read_new()
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
 
 
 async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(client, monkeypatch):
@@ -248,18 +250,20 @@ async def passed(own_redis: OwnRedis) -> AsyncIterator[Passed]:
 
 
 @pytest.mark.parametrize("command", ["get", "mget"])
-async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redis, passed, command):
+async def test_a_message_is_not_forgotten_where_looking_or_reading_fails(
+    own_redis, passed, command
+):
     """`get` is of reading on, `mget` of the check before it."""
     (listening, channel), other = passed, connect(own_redis.url)
     hub = listening.hub
 
     async def has_rung() -> bool:
-        return hub.feeds.have_rung
+        return hub.feeds.have_unread
 
     async def is_due() -> bool:
         return monotonic() >= hub.checking.next_at
 
-    head = (await Journal(other, window_changes=10).append(channel, submission("a"))).until
+    head = (await JournalStore(other, window_changes=10).append(channel, submission("a"))).until
     await until(has_rung)
     if command == "mget":
         await until(is_due)
@@ -268,14 +272,14 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redi
     async with refused(other, command):
         await hub.following.go_on()
     assert hub.feed(channel).tail.head < head
-    assert not hub.feeds.have_rung, "otherwise it would be tried again and again"
+    assert not hub.feeds.have_unread, "otherwise it would be tried again and again"
     await hub.checking.check_some()
     await hub.following.read_new()
     assert hub.feed(channel).tail.head == head
     await other.aclose()
 
 
-async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypatch):
+async def test_a_message_of_a_part_that_is_away_is_not_forgotten(passed, monkeypatch):
     """As where a node of a Cluster cannot be reached for some seconds."""
     (listening, channel), away = passed, PartAway("a node is away")
     hub = listening.hub
@@ -289,7 +293,7 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypa
         return [away] * len(channels)
 
     head = await append_unheard(listening.journal.client, channel, monkeypatch)
-    hub.feeds.ring(channel, KnownChange(head, ""))
+    hub.feeds.note_unread(channel, KnownChange(head, ""))
     with monkeypatch.context() as patch:
         patch.setattr(listening.journal, "read_from", unread)
         patch.setattr(listening.journal, "standings", unseen)
@@ -338,7 +342,7 @@ async def test_what_comes_to_be_compared_during_a_check_is_compared_in_the_next(
     assert await ticks_until_known(listening.hub, {channel: head}, 1) == 1
 
 
-async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
+async def test_a_message_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
     passed, monkeypatch
 ):
     listening, new = passed[0], ChannelName("new", "change")
@@ -357,11 +361,11 @@ async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_go
     with monkeypatch.context() as patch:
         patch.setattr(listening.journal, "standings", look_and_hear)
         await hub.checking.check_some()
-    assert hub.feed(new).newest_known < heads[new]
+    assert hub.feed(new).known_head < heads[new]
     assert await ticks_until_known(hub, heads, 1) == 1
 
 
-async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
+async def test_a_message_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
     passed, monkeypatch
 ):
     listening, new = passed[0], ChannelName("new", "change")
@@ -376,7 +380,7 @@ async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_go
         head = await append_unheard(client, new, monkeypatch)
         hub.following.hear(f"{new} another {int(head)}")
     await making
-    assert hub.feed(new).newest_known < head
+    assert hub.feed(new).known_head < head
     assert await ticks_until_known(hub, {new: head}, 1) == 1
 
 
@@ -402,12 +406,12 @@ async def test_journals_that_end_where_they_did_need_no_look(own_redis):
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 0, "it ends with the change that is known"
-    await Journal(client, window_changes=10).append(channel, submission("by another"))
+    await JournalStore(client, window_changes=10).append(channel, submission("by another"))
     await own_redis.kill()
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 1, "whether the one that is known is before it"
-    (standing,) = await Journal(client, window_changes=10).standings([channel])
+    (standing,) = await JournalStore(client, window_changes=10).standings([channel])
     assert isinstance(standing, Standing)
     assert standing.gap == 0
     await client.aclose()

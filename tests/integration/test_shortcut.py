@@ -56,14 +56,14 @@ async def hubs_on(client: Client) -> tuple[Journals, Journals]:
     return one, other
 
 
-def stroke(caller: str, head: Position) -> str:
+def message(caller: str, head: Position) -> str:
     """How the bell tells it."""
     return f"{CHANNEL} {caller} {int(head)}"
 
 
 async def read_on(hub: Journals) -> None:
     """What the follow loop does next."""
-    hub.following.hear(stroke("another", (await hub.reading.standing(CHANNEL)).head))
+    hub.following.hear(message("another", (await hub.reading.standing(CHANNEL)).head))
     await hub.following.read_new()
 
 
@@ -115,7 +115,7 @@ async def test_few_readers_are_told_of_a_single_change_before_its_source(client,
     assert [bool(each.told) for each in told] == [are_first] * len(writes)
     await asyncio.sleep(0)
     assert [each.told[0].count for each in told] == [1] * len(writes)
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
 
 
 async def test_what_was_published_in_one_round_is_one_notification(client):
@@ -123,7 +123,7 @@ async def test_what_was_published_in_one_round_is_one_notification(client):
     reader = Reader(hub.feed(CHANNEL))
     await publish(hub, submission("1"), submission("2"), submission("3"))
     assert [each.count for each in reader.told] == [3]
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
 
 
 async def test_more_than_a_notification_carries_is_told_in_several_that_join(client):
@@ -197,7 +197,7 @@ async def test_a_version_of_the_sets_that_cannot_be_read_means_the_long_way(clie
     await client.rpush(keys.SETS_VERSION, "damaged")
     await publish(hub, submission("1"))
     assert reader.told == []
-    assert hub.feeds.have_rung
+    assert hub.feeds.have_unread
 
 
 async def test_what_is_repeated_under_its_key_is_told_once(client):
@@ -212,29 +212,29 @@ async def test_what_nobody_reads_is_not_made(client):
     hub, _ = await hubs_on(client)
     await publish(hub, submission("1"))
     assert hub.feed(CHANNEL).tail.newest is None
-    assert hub.feeds.have_rung
+    assert hub.feeds.have_unread
 
 
-async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client):
+async def test_our_own_message_of_the_bell_wakes_nobody_at_once(client):
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
-    hub.following.hear(stroke(hub.following.process, head))
-    assert not hub.feeds.have_rung
-    hub.following.hear(stroke(other.following.process, head))
-    assert hub.feeds.have_rung
+    hub.following.hear(message(hub.following.process, head))
+    assert not hub.feeds.have_unread
+    hub.following.hear(message(other.following.process, head))
+    assert hub.feeds.have_unread
 
 
-async def test_our_own_stroke_is_looked_at_later(client):
+async def test_our_own_message_is_looked_at_later(client):
     """Of what was appended for a Source that has gone meanwhile nobody was told."""
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     for number in "12":
         head = (await other.publish(CHANNEL, submission(number))).until
-        hub.following.hear(stroke(hub.following.process, head))
+        hub.following.hear(message(hub.following.process, head))
 
         async def has_rung(head: Position = head) -> bool:
-            return hub.feed(CHANNEL).newest_known == head
+            return hub.feed(CHANNEL).known_head == head
 
         await until(has_rung)
 

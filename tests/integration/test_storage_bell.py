@@ -23,7 +23,7 @@ from tests.support.threaded_peer import ThreadedPeer
 
 SUBSCRIBED = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n"
 PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
-STROKE = b"*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$3\r\n%s\r\n"
+MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$3\r\n%s\r\n"
 
 
 class Listener:
@@ -37,8 +37,8 @@ class Listener:
     async def is_connected(self, times: int) -> bool:
         return self.bell.connections == times and self.bell.is_heard
 
-    async def has_heard(self, *strokes: str) -> bool:
-        return self.heard == [*strokes]
+    async def has_heard(self, *messages: str) -> bool:
+        return self.heard == [*messages]
 
 
 @pytest.fixture(autouse=True)
@@ -122,10 +122,10 @@ async def test_who_hears_nothing_asks_and_stays(listener, client):
 async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(server, client, caplog):
     heard: list[str] = []
 
-    def hear(stroke: str) -> None:
-        heard.append(stroke)
-        if stroke == "bad":
-            raise ZeroDivisionError(stroke)
+    def hear(message: str) -> None:
+        heard.append(message)
+        if message == "bad":
+            raise ZeroDivisionError(message)
 
     bell = Bell(connect(server.url))
     listening = asyncio.create_task(bell.listen(hear))
@@ -137,12 +137,12 @@ async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(server, clie
         return heard == ["bad", "good"]
 
     await until(is_heard)
-    for stroke in ("bad", "good"):
-        await client.publish(keys.BELL, stroke)
+    for message in ("bad", "good"):
+        await client.publish(keys.BELL, message)
     await until(has_heard_all)
     assert bell.connections == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "a stroke of the bell cannot be read"
+        "a message of the bell cannot be read"
     ]
     assert "ZeroDivisionError: bad" in caplog.text
     await end([listening])
@@ -167,13 +167,13 @@ async def test_who_doubts_while_a_connection_is_made_makes_another(peer):
     await end([listener.listening])
 
 
-async def test_strokes_come_whole_however_they_were_cut(peer):
+async def test_messages_come_whole_however_they_were_cut(peer):
     listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await connected(peer)
-    said = SUBSCRIBED + STROKE % b"one" + PONG + STROKE % b"two" + STROKE % b"\xff\xfex"
+    said = SUBSCRIBED + MESSAGE % b"one" + PONG + MESSAGE % b"two" + MESSAGE % b"\xff\xfex"
     peer.says(*[each for byte in said for each in (bytes([byte]), 0.001)])
     await until(partial(listener.has_heard, "one", "two", "\ufffd\ufffdx"))
-    peer.says(STROKE % b"tre" + STROKE % b"for")
+    peer.says(MESSAGE % b"tre" + MESSAGE % b"for")
     await until(partial(listener.has_heard, "one", "two", "\ufffd\ufffdx", "tre", "for"))
     await end([listener.listening])
 
@@ -184,14 +184,14 @@ async def test_strokes_come_whole_however_they_were_cut(peer):
 async def test_who_hears_what_is_no_bell_connects_again(peer, said):
     listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await connected(peer)
-    peer.says(SUBSCRIBED + STROKE % b"one")
+    peer.says(SUBSCRIBED + MESSAGE % b"one")
     await until(partial(listener.has_heard, "one"))
     if said is None:
         peer.accepted[-1].shutdown(2)
     else:
-        peer.says(said + STROKE % b"not")
+        peer.says(said + MESSAGE % b"not")
     await connected(peer)
-    peer.says(SUBSCRIBED + STROKE % b"two")
+    peer.says(SUBSCRIBED + MESSAGE % b"two")
     await until(partial(listener.has_heard, "one", "two"))
     assert listener.bell.connections == 2
     await end([listener.listening])

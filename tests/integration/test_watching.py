@@ -17,7 +17,7 @@ from rsnotify import __version__
 from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
 from rsnotify.coordination.bell import Bell
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.live.journals import Journals
 from rsnotify.operation.machine import FILES
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
@@ -100,7 +100,7 @@ async def check_status(hub: RunningHub) -> None:
     _, status = await hub.ask("GET", "/api/status")
     (first, _) = status["sets"]
     assert (first["name"], first["changes"], status["ready"]) == ("dataset1", 2, True)
-    assert first["channels"][0]["readers"] == {"websocket": 1, "event stream": 0}
+    assert first["channels"][0]["readers"] == {"websocket": 1, "event stream": 0, "long poll": 0}
     assert status["websub"]["subscribers"]["up to date"] == 1
     assert len(status["processes"]) == 1
 
@@ -185,7 +185,9 @@ class SlowOverview(Overview):
 async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(client, sent, told):
     """Another process may have readers in a set that this one does not know yet."""
     bell: Any = Bell(connect("redis://none"))
-    hub = Journals(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
+    hub = Journals(
+        JournalStore(client, window_changes=100), Sets(client), bell, base_url="http://h"
+    )
     for name in ("open", "turned"):
         await hub.add_set(name)
     overview = SlowOverview(client)

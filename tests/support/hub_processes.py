@@ -126,7 +126,7 @@ class ScriptedAnswers(BaseHTTPRequestHandler):
             self.path.split("/")[3],
             self.headers["Idempotency-Key"],
             [change["loc"] for change in changes],
-            self.headers["Authorization"].removeprefix("Bearer "),
+            self.headers.get("Authorization", "").removeprefix("Bearer "),
         )
         self.server.posted.append(request)
         self.say(self.server.script(request), len(changes))

@@ -1,7 +1,7 @@
 """Hubs on a real Redis without a process around them, and what is published to them."""
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
@@ -11,7 +11,7 @@ from rsnotify.sets.records import Sets
 
 def hub_on(client: Client, *, window_changes: int = 10_000) -> Journals:
     """It has read nothing yet, and hears no bell."""
-    journal = Journal(client, window_changes=window_changes)
+    journal = JournalStore(client, window_changes=window_changes)
     return Journals(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 

@@ -10,7 +10,10 @@ from starlette.types import ASGIApp
 
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
+from rsnotify.access.cors import Cors
 from rsnotify.access.tokens import Tokens
+from rsnotify.channels.channels import Channels
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import ChangeListEndpoints
@@ -21,14 +24,15 @@ from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
-from rsnotify.journal.journal import Journal
+from rsnotify.http.endpoints import Routes
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
 from rsnotify.live.reading import History
 from rsnotify.loops import end
-from rsnotify.process.app import build_app, pull_routes
+from rsnotify.process.app import build_app, pull_routes, stream_routes
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import HOUR, Change, Position
 from rsnotify.resourcesync.document_rules import check
@@ -37,6 +41,8 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.sets.options import SetOptions
 from rsnotify.sets.records import Sets
+from rsnotify.streams.long_polls import LongPolls
+from rsnotify.streams.streams import Streams
 from tests.support.running import TOKEN, until
 from tests.unit.test_examples import schema
 
@@ -80,7 +86,7 @@ class Pulling:
         page_size: int = 50_000,
     ) -> None:
         self.client = client
-        self.journal = Journal(client, window_changes=changes, window_hours=hours)
+        self.journal = JournalStore(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell(connect("redis://nowhere"))
         self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)
@@ -120,7 +126,15 @@ class Pulling:
             self.schedule,
         )
         resource_lists = ResourceListEndpoints(admission, self.snapshots, page_size=page_size)
-        return build_app(pull_routes(discovery, change_lists, resource_lists))
+        return build_app(
+            [*self._stream_routes(), *pull_routes(discovery, change_lists, resource_lists)]
+        )
+
+    def _stream_routes(self) -> Routes:
+        access = Access(Tokens(self.client), TOKEN)
+        channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
+        polls, cors = LongPolls(self.hub, channels, 300), Cors(self.hub, None)
+        return stream_routes(Streams(self.hub, access, self.windows, channels, polls, cors))
 
     async def __aenter__(self) -> Self:
         await self.hub.add_set(SET, SetOptions())

@@ -38,6 +38,7 @@ PURE = (
     "rsnotify/publishing/bodies.py",
     "rsnotify/publishing/loads/load.py",
     "rsnotify/publishing/loads/load_formats.py",
+    "rsnotify/streams/cursors.py",
     "rsnotify/streams/stream_headers.py",
     "rsnotify/streams/stream_query.py",
     "rsnotify/views/dublin_core.py",

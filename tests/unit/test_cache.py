@@ -29,11 +29,11 @@ class Ear:
 
     def __init__(self, wire_format: WireFormat = TEXT) -> None:
         self.wire_format = wire_format
-        self.newest_known: list[Position] = []
+        self.known_head: list[Position] = []
 
     def push(self, notification: Notification) -> None:
         self.wire_format.render(notification)
-        self.newest_known.append(notification.until)
+        self.known_head.append(notification.until)
 
     def fall_behind(self, head: Position) -> None: ...
 
@@ -142,7 +142,7 @@ def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits():
     for number in range(5):
         read.push(notification(number, number + 1))
         cache.use(read)
-    assert ear.newest_known == [1, 2, 3, 4, 5]
+    assert ear.known_head == [1, 2, 3, 4, 5]
     assert (read.size, read.tail.head) == (0, 5)
 
 

@@ -33,7 +33,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    async def pass_by(self, limits: float) -> None:
+    async def raise_last(self, limits: float) -> None:
         """So many times what an answer may take; and then its timers have looked."""
         self.now += limits * LIMIT_SECONDS
         await asyncio.sleep(3 * LIMIT_SECONDS)
@@ -128,9 +128,9 @@ async def test_lists_may_be_long_and_texts_may_look_like_lengths(direct, peer):
 
 async def test_silence_is_not_waited_for(direct, clock):
     asking = await asked(direct)
-    await clock.pass_by(0.99)
+    await clock.raise_last(0.99)
     assert not asking.done()
-    await clock.pass_by(0.02)
+    await clock.raise_last(0.02)
     with pytest.raises(AnswerLate, match="no answer in time"):
         await asking
     assert not direct.is_usable
@@ -139,7 +139,7 @@ async def test_silence_is_not_waited_for(direct, clock):
 async def test_each_answer_may_take_so_long(direct, peer, clock):
     asking = await asked(direct, 3)
     for answer in (b"+a\r\n", b"+b\r\n", b"+c\r\n"):
-        await clock.pass_by(0.9)
+        await clock.raise_last(0.9)
         await comes(peer, answer)
     assert await asking == [b"a", b"b", b"c"]
 
@@ -148,7 +148,7 @@ async def test_no_single_answer_may_trickle_for_longer(direct, peer, clock):
     asking = await asked(direct)
     await comes(peer, b"$8\r\n")
     for _ in range(3):
-        await clock.pass_by(0.4)
+        await clock.raise_last(0.4)
         await comes(peer, b"x")
     with pytest.raises(AnswerLate):
         await asking
@@ -160,9 +160,9 @@ async def test_a_large_answer_may_take_longer_if_it_comes_steadily(direct, peer,
     head = b"$%d\r\n" % (2 * STEADY_BYTES)
     first = b"x" * (STEADY_BYTES - len(head) - missing)
     await comes(peer, head)
-    await clock.pass_by(0.6)
+    await clock.raise_last(0.6)
     await comes(peer, first)
-    await clock.pass_by(0.6)
+    await clock.raise_last(0.6)
     if missing:
         with pytest.raises(AnswerLate):
             await asking
@@ -178,7 +178,7 @@ async def test_even_a_steady_answer_has_an_end(direct, peer, clock, longest, mon
     await comes(peer, b"$%d\r\n" % (3 * STEADY_BYTES))
     for _ in range(3):
         await comes(peer, b"x" * STEADY_BYTES)
-        await clock.pass_by(0.9)
+        await clock.raise_last(0.9)
     if longest < 3 * 0.9:
         with pytest.raises(AnswerLate):
             await asking
@@ -274,7 +274,7 @@ async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collecto
     try:
         direct.abort()
         await connection.disconnect()
-        await clock.pass_by(0)
+        await clock.raise_last(0)
         del direct, asking
         assert ended() is None
     finally:

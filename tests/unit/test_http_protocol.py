@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
-from rsnotify.http.extensions import HAND_OVER
+from rsnotify.http.extensions import HAND_OVER, LEND, Lender
 from rsnotify.http.protocol import (
     BODY_SECONDS,
     FIRST_A_TURN,
@@ -28,6 +28,7 @@ from rsnotify.http.protocol import (
     LINGER_REQUESTS_BYTES,
     LINGER_SECONDS,
     PIPELINED,
+    RETURNED_SECONDS,
     STARTED_A_TURN,
     HttpInput,
     HttpProtocol,
@@ -885,3 +886,100 @@ def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(parts, data, ha
         assert await is_freed(peer)
 
     asyncio.run(attack())
+
+
+# --- connections that are lent --------------------------------------------------------------------
+
+
+class Borrower:
+    """Has the connection, and answers when it says so."""
+
+    def __init__(self, transport: asyncio.Transport, lender: Lender) -> None:
+        self._transport, self._lender = transport, lender
+
+    def answers(self, early: bytes = b"") -> None:
+        head = self._lender.render_head(200, [(b"content-length", b"2")])
+        self._lender.give_back(self._transport, head + b"ok", early)
+
+
+async def test_a_connection_that_was_lent_comes_back_with_the_response(lending):
+    peer, borrowers = lending
+    await peer.sends(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert (peer.transport.written, peer.state.connections) == (b"", set())
+    borrowers[0].answers()
+    assert peer.transport.written.endswith(b"\r\n\r\nok")
+    (peer.protocol,) = peer.state.connections
+    await peer.sends(b"GET /quick HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert peer.transport.statuses == [200, 200]
+
+
+async def test_a_request_that_came_early_is_served_then(lending):
+    peer, borrowers = lending
+    await peer.sends(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    borrowers[0].answers(b"GET /refused HTTP/1.1\r\nhost: a\r\n\r\n")
+    await settled()
+    assert peer.transport.statuses == [200, 401]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /wait HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        b"GET /wait HTTP/1.0\r\n\r\n",
+        b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\nGET /quick HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\nGET /qui",
+        b"GET /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab",
+    ],
+)
+async def test_where_more_is_to_come_or_nothing_nothing_is_lent(lending, sent):
+    """The response comes as any other."""
+    peer, borrowers = lending
+    await peer.sends(sent)
+    assert borrowers == []
+    assert peer.transport.statuses[:1] == [200]
+
+
+async def test_a_connection_that_is_to_end_is_not_lent(lending):
+    peer, borrowers = lending
+    peer.protocol.receive_data(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    peer.protocol.shutdown()
+    await settled()
+    assert (borrowers, peer.transport.statuses) == ([], [200])
+
+
+async def test_a_connection_that_came_back_rests_as_any_other(lending):
+    """It is not among the idle ones at once: thousands come back together, and ask again."""
+    peer, borrowers = lending
+    await peer.sends(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    borrowers[0].answers()
+    peer.waits(RETURNED_SECONDS)
+    assert not peer.transport.is_closing()
+    peer.waits(IDLE_SECONDS)
+    assert peer.transport.is_closing()
+
+
+async def test_a_connection_that_came_back_and_is_lost_leaves_nothing(lending):
+    peer, borrowers = lending
+    await peer.sends(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    borrowers[0].answers()
+    (peer.protocol,) = peer.state.connections
+    peer.protocol.connection_lost(None)
+    assert (peer.state.connections, peer.deadlines.are_any) == (set(), False)
+
+
+@pytest.fixture
+async def lending(peer: Peer) -> tuple[Peer, list[Borrower]]:
+    """A peer whose connection is lent for `/wait`, and who has borrowed it."""
+    borrowers: list[Borrower] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/wait":
+            count = len(borrowers)
+            take = lambda *lent: borrowers.append(Borrower(*lent))  # noqa: E731
+            await send({"type": LEND, "take": take})
+            if len(borrowers) > count:
+                return
+        await peer.app(scope, receive, send)
+
+    peer.config.loaded_app = app
+    return peer, borrowers

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,7 +175,10 @@ class Turns:
 
 
 def opened(bound: socket.socket, count: int) -> list[socket.socket]:
-    return [socket.create_connection(bound.getsockname()) for _ in range(count)]
+    made = [socket.socket(bound.family) for _ in range(count)]
+    for each in made:
+        each.connect(bound.getsockname())
+    return made
 
 
 def reset(peers: list[socket.socket]) -> None:
@@ -189,11 +193,21 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
         yield made
 
 
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[socket.socket]:
+    """To which nobody else connects, as to a port that was free a moment ago, and where whoever has
+    connected waits to be accepted already."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "s"))
+        made.listen()
+        yield made
+
+
 @pytest.mark.parametrize("over", [0, 1])
-def test_16_connections_are_accepted_in_a_turn(bound, runner, over):
+def test_16_connections_are_accepted_in_a_turn(private, runner, over):
     async def run() -> None:
-        turns = Turns(bound)
-        peers = opened(bound, ACCEPTED_A_TURN + over)
+        turns = Turns(private)
+        peers = opened(private, ACCEPTED_A_TURN + over)
         await turns.until(len(peers))
         reset(peers)
         await turns.end()

@@ -23,7 +23,6 @@ RUN_BY = {
     "clients/javascript/example/page.js": ["clients/javascript/example/index.html"],
     "clients/python/examples/django": [EXAMPLES],
     "clients/python/examples/flask": [EXAMPLES],
-    "clients/python/examples/sqlalchemy": [EXAMPLES],
     "docker-compose.yml": [IMAGE, "tests/tools/images.py"],
     "docs/operations/Caddyfile": [PROXIES],
     "docs/operations/alerts.yml": [OPERATIONS],

@@ -1,10 +1,13 @@
 """What a stream is asked for, and what caches may keep of its answers."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import HOUR, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.streams.cursors import WaitingGrid, next_cursor
 from rsnotify.streams.stream_headers import Chunk, cache_control, etag, has_tag, headers_of
 from rsnotify.streams.stream_query import Sentinel, parse_stream_question
 
@@ -80,21 +83,19 @@ OLD, NEW = Position(AT - HOUR - 1), Position(AT - HOUR)
 
 
 @pytest.mark.parametrize(
-    ("until", "is_newest", "is_private", "is_canonical", "told"),
+    ("until", "is_newest", "is_private", "told"),
     [
-        (NEW, False, False, True, "public, max-age=60"),
-        (OLD, False, False, True, "public, max-age=3600"),
-        (NEW, True, False, True, "public, max-age=1"),
-        (OLD, True, False, True, "public, max-age=1"),
-        (OLD, False, False, False, "no-store"),
-        (OLD, False, True, True, "private, no-cache"),
-        (OLD, True, True, False, "private, no-cache"),
+        (NEW, False, False, "public, max-age=60"),
+        (OLD, False, False, "public, max-age=3600"),
+        (NEW, True, False, "public, max-age=1"),
+        (OLD, True, False, "public, max-age=1"),
+        (OLD, False, True, "private, no-cache"),
+        (OLD, True, True, "private, no-cache"),
     ],
 )
-def test_what_caches_may_keep(until, is_newest, is_private, is_canonical, told):
+def test_what_caches_may_keep(until, is_newest, is_private, told):
     chunk = Chunk(Position(0), until, is_newest)
-    found = cache_control(chunk, AT, is_private=is_private, is_canonical=is_canonical)
-    assert found == told
+    assert cache_control(chunk, AT, is_private=is_private) == told
 
 
 def test_a_chunk_has_a_tag_of_its_own():
@@ -140,3 +141,42 @@ def test_an_answer_says_where_the_stream_goes_on(kind, link):
     assert (found["stream-next-offset"], found["link"]) == (TEXT, link)
     assert "stream-up-to-date" not in found
     assert headers_of(ChannelName("a", "change"), AT, is_newest=True)["stream-up-to-date"] == "true"
+
+
+# --- cursors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "until", "moment", "told"),
+    [
+        (None, 100, 90, 100),  # there was a change: all who get it go on with its position
+        (90, 100, 90, 100),
+        (50, 100, 90, 100),
+        (100, 100, 110, 110),  # there was none: all go on with the moment
+        (None, 100, 110, 110),
+        (110, 100, 110, 111),  # it grows in any case
+        (500, 100, 110, 501),
+        (10**18 - 1, 100, 110, 10**18),
+    ],
+)
+def test_equal_questions_get_equal_cursors_which_grow(asked, until, moment, told):
+    assert next_cursor(asked, Position(until), moment) == told
+
+
+CHANNEL = ChannelName("dataset1", "change")
+
+
+@given(now=st.integers(0, 4 * 10**15), later=st.integers(0, 10**9))
+def test_a_moment_is_the_same_for_all_until_the_next(now, later):
+    grid = WaitingGrid(CHANNEL, 25)
+    moment, left = grid.last(now), grid.seconds_left(now)
+    assert moment <= now
+    assert 0 < left <= 20
+    assert grid.last(now + later) == moment or later >= left * 1_000_000 - 1
+    assert grid.last(moment + 20_000_000) == moment + 20_000_000
+    assert grid.spread_seconds == 5
+
+
+def test_channels_have_moments_of_their_own():
+    moments = {WaitingGrid(ChannelName(f"a{n}", "change"), 25).last(10**15) for n in range(100)}
+    assert len(moments) > 90

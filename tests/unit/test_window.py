@@ -219,6 +219,6 @@ def test_a_list_stays_for_a_minute_and_ten_times_as_long_as_it_took(took, second
     schedule = DocumentSchedule(HOUR, 30, 365, 60)
     taken, completed = Position(5), Position(5 + took * MICROSECONDS)
     last = Position(5 + seconds * MICROSECONDS - 1)
-    assert schedule.until_ripe(taken, completed, last) == 1
-    assert schedule.until_ripe(taken, completed, Position(last + 1)) is None
-    assert schedule.until_ripe(taken, completed, Position(4)) is None
+    assert schedule.until_early_snapshot(taken, completed, last) == 1
+    assert schedule.until_early_snapshot(taken, completed, Position(last + 1)) is None
+    assert schedule.until_early_snapshot(taken, completed, Position(4)) is None

@@ -275,6 +275,7 @@ class BaseFollower(Generic[Piece]):
                 except (Lost, TryAgain) as error:
                     await self._pause(error)
                 except Renewed as renewed:
+                    log.info("%s", renewed)
                     if renewed.was_refused:  # whoever is refused at once again asks seldom
                         await asyncio.sleep(HUB_BACKOFF.seconds(0, random.random(), 0))  # noqa: S311
         finally:

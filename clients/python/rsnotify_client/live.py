@@ -123,11 +123,13 @@ async def _end_when_renewed(
     is_renewed: asyncio.Event,
     end: Callable[[], Awaitable[None]],
 ) -> None:
-    while (seconds := web.credentials.seconds_left(shown)) > 0:
+    is_there = False
+    while not is_there:
+        seconds = web.credentials.seconds_left(shown)
         await asyncio.sleep(min(seconds, LONGEST_SLEEP_SECONDS))
         if seconds <= LONGEST_SLEEP_SECONDS:
             with suppress(TryAgain, InvalidArgument):  # it was logged, and is asked for again
-                await web.has_others(shown)
+                is_there = await web.has_others(shown)
     is_renewed.set()
     await end()
 

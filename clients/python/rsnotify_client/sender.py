@@ -31,7 +31,7 @@ from rsnotify_client.threads import is_given_up, notify_of_forks
 
 
 class ThreadBell:
-    """A bell that any thread rings, and that wakes the one that waits once for all strokes."""
+    """A bell that any thread rings, and that wakes the one that waits once for all messages."""
 
     def __init__(self) -> None:
         self._silence = Lock()

@@ -21,7 +21,7 @@ from rsnotify.http.endpoints import JsonResponse
 from rsnotify.http.exchange import Exchange, render_head
 from rsnotify.http.request_reader import RequestReader
 from rsnotify.journal.call import Appended
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.witness import KnownChange
 from rsnotify.live.cache import Cache
@@ -132,7 +132,7 @@ async def pieces() -> dict[str, float]:
 
 async def _of_redis(client: Client, submission: Submission) -> dict[str, float]:
     await Sets(client).add("dataset1", SetOptions())
-    journal = Journal(client, window_changes=50_000)
+    journal = JournalStore(client, window_changes=50_000)
 
     async def append() -> object:
         return await journal.append(CHANNEL, submission)

@@ -18,7 +18,7 @@ from time import perf_counter
 
 import uvloop
 
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.process.embedded_redis.server import EmbeddedRedis
 from rsnotify.redis_client import connect
@@ -46,7 +46,7 @@ async def make_sets(data: Path, count: int) -> None:
     server = EmbeddedRedis(data)
     await server.start()
     client = connect(server.url)
-    sets, journal = Sets(client), Journal(client, window_changes=50_000)
+    sets, journal = Sets(client), JournalStore(client, window_changes=50_000)
 
     async def make(name: str) -> None:
         await sets.add(name, OWN_LIST)

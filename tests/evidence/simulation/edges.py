@@ -1,7 +1,7 @@
 """Histories about one edge each: what is late at the moment on which everything depends.
 
 In the scenarios of `scenarios.py` the whole network is late by chance. Here one command, one answer
-or one stroke of the bell is held back on purpose, and a seed draws for how long.
+or one message of the bell is held back on purpose, and a seed draws for how long.
 """
 
 import asyncio

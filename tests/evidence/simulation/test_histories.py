@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rsnotify.process.embedded_redis.binaries import packaged
-from tests.evidence.simulation.known import COMMAND, FAULTS
+from tests.evidence.simulation.known import COMMAND
 from tests.support.needs import COMPILER, find, need
 
 # Each was found by a new seed, and mended.
@@ -168,12 +168,6 @@ def test_a_server_that_does_not_take_its_time_from_the_world_is_refused(engine, 
     done = simulate("crashed_hub", "--seed", "7", "--redis", str(by_itself))
     assert done.returncode == 2, done.stdout
     assert re.match(rf"{by_itself} (counts time by|does not take its time)", done.stderr)
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_planted_fault_changes_the_code_as_it_is(fault):
-    path, broken = fault.broken()
-    assert broken != path.read_text()
 
 
 @pytest.mark.parametrize(

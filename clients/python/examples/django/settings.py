@@ -23,6 +23,6 @@ DATABASES = {
 RSNOTIFY = {
     "URL": os.environ["RSNOTIFY_URL"],
     "TOKEN": os.environ["RSNOTIFY_TOKEN"],
-    "BASE_URL": "http://127.0.0.1:8000",
+    "BASE_URL": os.environ.get("SITE", "http://127.0.0.1:8000"),
     "OUTBOX": os.environ.get("OUTBOX"),
 }

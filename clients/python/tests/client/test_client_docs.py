@@ -88,6 +88,10 @@ class Reader:
                 ended = CliRunner(env=self._environ).invoke(cli.app, words[1:])
             assert ended.exit_code == 0, ended.output
 
+    def _console(self, text: str) -> None:
+        """How the whole programs are run, which `test_with_hub.py` does."""
+        assert "clients/python/examples" in text or "mirror --once" in text
+
     def _sql(self, text: str) -> None:
         self.names["connection"].execute(text)
         self.names["connection"].commit()

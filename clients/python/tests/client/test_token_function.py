@@ -386,7 +386,9 @@ class Stream:
             await asyncio.sleep(0.02)
 
 
-def by(way: str, hub: RunningHub, function: Callable[[], str]) -> Follower | SetsFollower:
+def by(
+    way: str, hub: RunningHub, function: Callable[[], str] | HeldToken
+) -> Follower | SetsFollower:
     """A follower by this way from now on."""
     if way == "several":
         return SetsFollower(hub.url, {"secret": None, "other": None}, token=function)
@@ -488,6 +490,27 @@ async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
     async with Stream(jwt_hub):
         found = await locs(by(way, jwt_hub, function), lambda _: function.asked > 2)
     check(found)
+
+
+@of_the_session
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub, way, caplog):
+    """Another token is due, and is not there yet."""
+    allowed = threading.Event()
+    function = Function(lambda number: signed(4 if number == 1 or not allowed.wait(20) else 600))
+    held = HeldToken(function)
+    eventually(lambda: held.shown() and function.asked == 2)
+    caplog.set_level(logging.INFO, "rsnotify_client")
+    begun = asyncio.get_running_loop().time()
+
+    def is_enough(_: list[str]) -> bool:
+        if asyncio.get_running_loop().time() - begun > 0.5:
+            allowed.set()
+        return function.asked == 2 and "renewed" in caplog.text
+
+    async with Stream(jwt_hub):
+        check(await locs(by(way, jwt_hub, held), is_enough))
+    assert caplog.text.count("the token was renewed") == 1
 
 
 @of_the_session

@@ -1,6 +1,8 @@
 """The publisher against a real hub: what stands in the journal in the end."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -13,6 +15,7 @@ from rsnotify import cli
 from rsnotify_client import Publisher
 from tests.evidence.soak.publishing import kills
 from tests.support.hub_processes import HubProcess, eventually, python
+from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
 
 EXAMPLES = Path(__file__).parents[4] / "clients/python/examples"
@@ -189,14 +192,58 @@ def test_the_relay_of_the_django_example_publishes_what_workers_of_gunicorn_comm
     assert len(set(seen.read_text().split())) >= 3
 
 
-def test_the_sqlalchemy_example_publishes_what_is_committed(real_hub, tmp_path):
-    before = len(real_hub.told())
-    app = EXAMPLES / "sqlalchemy/app.py"
-    process = python(str(app), str(tmp_path / "papers.db"), **environment(real_hub))
-    lines = ("add one", "add two!", "edit one", "edit one!", "drop one")
-    _, errors = process.communicate("\n".join(lines) + "\n", timeout=200)
-    assert process.returncode == 0, errors
-    assert real_hub.told()[before:] == [("created", "one"), ("updated", "one"), ("deleted", "one")]
+@contextmanager
+def whole_flask(environ: dict[str, str], folder: Path, port: int) -> Iterator[None]:
+    """The program with SQLAlchemy, and a relay beside it."""
+    app = ("-m", "flask", "--app", str(EXAMPLES / "flask/papers.py"))
+    serving = python(*app, "run", "--port", str(port), **environ)
+    address_in(serving.stderr)
+    database = f"sqlite:///{folder}/papers.db"
+    relaying = python("-m", "rsnotify", "relay", "--database", database, **environ)
+    yield
+    loaded = python(*app, "load", **environ).communicate()
+    assert loaded[0].startswith("1 papers: 0 created, 0 updated"), loaded
+    for each in (serving, relaying):
+        each.terminate()
+        each.communicate()
+
+
+@contextmanager
+def whole_django(environ: dict[str, str], folder: Path, port: int) -> Iterator[None]:
+    """The project, which publishes its outbox by itself."""
+    manage = str(EXAMPLES / "django/manage.py")
+    environ |= {"OUTBOX": "database", "DATABASE": str(folder / "papers.db")}
+    assert python(manage, "migrate", "--verbosity", "0", **environ).communicate()[1] == ""
+    serving = python(manage, "runserver", "--noreload", f"127.0.0.1:{port}", **environ)
+    address_in(serving.stdout)
+    yield
+    loaded = python(manage, "load_papers", **environ).communicate()
+    assert loaded[0] == "1 papers, 0 updated\n", loaded
+    serving.terminate()
+    serving.communicate()
+
+
+@pytest.mark.parametrize("whole", [whole_flask, whole_django])
+def test_a_whole_example_is_found_at_its_site_and_copied(whole, tmp_path):
+    """From its table to the copy of somebody who knows nothing but the site."""
+    port = free_port()
+    site = f"http://127.0.0.1:{port}"
+    with HubProcess(tmp_path / "data") as hub:
+        database = f"sqlite:///{tmp_path}/papers.db"
+        environ = environment(hub, SITE=site, DATABASE=database)
+        with whole(environ, tmp_path, port):
+            requests = [("PUT", "one", b"a text"), ("PUT", "two", b""), ("PUT", "one", b"other")]
+            requests += [("PUT", "three", b"text"), ("DELETE", "three", b"")]
+            statuses = [ask(way, f"{site}/papers/{name}", text) for way, name, text in requests]
+            assert statuses == [204, 400, 204, 204, 204]
+            eventually(lambda: hub.told()[-1:] == [("deleted", "three")])
+            assert [*hub.told()[:2]] == [("created", "one"), ("updated", "one")]
+            hub.ask("POST", "/api/sets/dataset1/snapshot", b"")
+            copy = str(tmp_path / "copy")
+            copied = CliRunner().invoke(cli.app, ["mirror", "--once", f"{site}/", copy])
+            assert copied.exit_code == 0, copied.output
+        (file,) = Path(copy).rglob("one")
+        assert file.read_bytes() == b"other"
 
 
 # Processes -------------------------------------------------------------------------------------

@@ -1,8 +1,15 @@
 """Says which model is published."""
 
+from typing import Any
+
 from django.apps import AppConfig
 
 from rsnotify_client.integrations.django import publish_model
+
+
+def described(paper: Any) -> dict[str, object]:
+    length = len(paper.content.encode())
+    return {"lastmod": paper.changed, "length": length, "type": "text/plain"}
 
 
 class Papers(AppConfig):
@@ -13,4 +20,4 @@ class Papers(AppConfig):
     def ready(self) -> None:
         from papers.models import Paper  # noqa: PLC0415
 
-        publish_model(Paper, "dataset1", fields=lambda paper: {"lastmod": paper.changed})
+        publish_model(Paper, "dataset1", fields=described)

@@ -53,7 +53,7 @@ class Continuation(NamedTuple):
     gap: Position  # where the newest gap ends
 
 
-class Journal:
+class JournalStore:
     """Every channel's journal, in one Redis."""
 
     def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
@@ -162,7 +162,7 @@ class Journal:
             pipeline.hmget(keys.record(channel), *STANDING)
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
-    async def latest(self, channel: ChannelName) -> Position | None:
+    async def newest_begin(self, channel: ChannelName) -> Position | None:
         """The position after which the newest append begins; None if there was none."""
         latest, first = await self.client.hmget(keys.record(channel), "latest", "first")
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
