@@ -4,6 +4,7 @@ After each notification, a control event says where the stream goes on. The stre
 a minute, as the protocol wants it, and its reader comes back.
 """
 
+import asyncio
 from typing import Self
 
 import msgspec
@@ -12,6 +13,7 @@ from rsnotify.channels.admission import ChannelEntry
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.event_stream import EventStream, SseReader
 from rsnotify.channels.frames import COMMENT, WireFormat, flushed
+from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.errors import CloseCode
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
@@ -67,10 +69,19 @@ class StreamReader(SseReader):
 
     __slots__ = ("_pings",)
 
-    _pings: int
+    def __init__(
+        self,
+        wire_format: WireFormat,
+        transport: asyncio.Transport,
+        reader_input: ReaderInput,
+        *,
+        is_chunked: bool,
+    ) -> None:
+        super().__init__(wire_format, transport, reader_input, is_chunked=is_chunked)
+        self._pings = 0
 
     def ping(self) -> bool:
-        self._pings = getattr(self, "_pings", 0) + 1
+        self._pings += 1
         if self._pings > PINGS:
             self.close(CloseCode.GOING_AWAY, "")
             return False
