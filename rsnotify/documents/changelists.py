@@ -335,8 +335,7 @@ class ChangeListEndpoints:
         head = change_list_head(requested.base, requested.name, window.from_, window.until)
         entries = self._entries_of(requested, window.from_, window.until)
         packed = partial(self._stretches.packed, requested.name, window)
-        is_fixed = window.is_fixed_at(int(time() * MICROSECONDS))
-        return await requested.list(head, tag, window.closed, entries, packed, is_fixed=is_fixed)
+        return await requested.list(head, tag, window.closed, entries, packed, is_fixed=True)
 
     def _entries_of(
         self, requested: RequestedSet, from_: Position, until: Position

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
+from rsnotify.access.kept import max_age
 from rsnotify.access.query import Query, form_of, parse_query
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
@@ -40,7 +41,6 @@ from rsnotify.single_flight import let_others_go_on
 log = logging.getLogger(__name__)
 
 GZIP = 31  # as window bits: deflate in a gzip file
-IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
@@ -224,7 +224,7 @@ def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
     headers = {
         "etag": f'W/"{_tag(info)}"' if in_gzip else f'"{_tag(info)}"',
         "last-modified": _last_modified(info.modified),
-        "cache-control": f"{scope}, {IMMUTABLE if info.is_fixed else REVALIDATE}",
+        "cache-control": f"{scope}, {_kept(info)}",
         "vary": f"{vary}, authorization" if info.is_private else vary,
     }
     if info.link:
@@ -234,6 +234,13 @@ def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
     if in_gzip:
         headers["content-encoding"] = "gzip"
     return headers
+
+
+def _kept(info: DocumentInfo) -> str:
+    """What is private is asked for again each time, as the right to it may have ended."""
+    if not info.is_fixed or info.is_private:
+        return REVALIDATE
+    return max_age(info.modified, int(time() * MICROSECONDS))
 
 
 def _tag(info: DocumentInfo) -> str:

@@ -9,13 +9,11 @@ from itertools import takewhile
 from typing import NamedTuple, Self
 
 from rsnotify.journal.witness import KnownChange
-from rsnotify.resourcesync.change import DAY, HOUR, MICROSECONDS, MINUTE, Position
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, MINUTE, Position
 
 WINDOW_BYTES = 50_000_000  # with room for the document around it below the 50 MiB of a sitemap
 STRETCH_CHANGES = 50_000
 INDEX_ENTRIES = 50_000
-
-FIXED_AFTER = HOUR
 
 EARLY_SECONDS = 60  # between two Resource Lists, of a set of which much changes
 EARLY_TIMES = 10  # as long as the list before took: it takes no more than so much of a hub
@@ -40,11 +38,6 @@ class Window(NamedTuple):
     def parse(cls, text: bytes) -> Self:
         from_, until, changes, size, closed = map(int, text.split())
         return cls(Position(from_), Position(until), changes, size, Position(closed))
-
-    def is_fixed_at(self, now: int) -> bool:
-        """Whether caches may keep its list forever. Until then Redis may lose it, and close one
-        that begins there with other changes: what it loses is seconds old."""
-        return now - self.closed > FIXED_AFTER
 
     def render(self) -> str:
         """The text that `parse` reads."""

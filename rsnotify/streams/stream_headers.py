@@ -1,18 +1,16 @@
 """The headers of a stream's answers: where it goes on, and what caches may keep.
 
-What lies between two positions never changes, but a Redis may lose its newest seconds, and a set
-may become private or be removed. So nothing is kept for longer than `KEPT_SECONDS`, and what is
-younger than that for a minute.
+What lies between two positions never changes, so it is kept as long as anything may be
+(`access.kept`).
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rsnotify.resourcesync.change import HOUR, Position
+from rsnotify.access.kept import max_age
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, capability_list
 
-KEPT_SECONDS = 3_600  # after this a set that became private or was removed is closed everywhere
-YOUNG_SECONDS = 60
 NEWEST_SECONDS = 1  # of an answer that reaches the newest change, and of one without changes
 NO_STORE = "no-store"
 EMPTY = b"[]"
@@ -32,10 +30,8 @@ def cache_control(chunk: Chunk, now: int, *, is_private: bool) -> str:
     if is_private:
         return "private, no-cache"
     if chunk.is_newest:
-        seconds = NEWEST_SECONDS
-    else:
-        seconds = KEPT_SECONDS if now - chunk.until > HOUR else YOUNG_SECONDS
-    return f"public, max-age={seconds}"
+        return f"public, max-age={NEWEST_SECONDS}"
+    return f"public, {max_age(chunk.until, now)}"
 
 
 def etag(created: str, chunk: Chunk, *, in_gzip: bool = False) -> str:

@@ -86,7 +86,7 @@ OLD, NEW = Position(AT - HOUR - 1), Position(AT - HOUR)
     ("until", "is_newest", "is_private", "told"),
     [
         (NEW, False, False, "public, max-age=60"),
-        (OLD, False, False, "public, max-age=3600"),
+        (OLD, False, False, "public, max-age=3600, immutable"),
         (NEW, True, False, "public, max-age=1"),
         (OLD, True, False, "public, max-age=1"),
         (OLD, False, True, "private, no-cache"),

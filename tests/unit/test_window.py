@@ -3,7 +3,6 @@
 import pytest
 
 from rsnotify.journal.window import (
-    FIXED_AFTER,
     INDEX_ENTRIES,
     STRETCH_CHANGES,
     WINDOW_BYTES,
@@ -179,13 +178,6 @@ def test_where_the_history_begins_that_has_no_gap(windows, begin):
 def test_what_follows_a_position_before_a_gap_begins_behind_it():
     assert following_from(span(window(6, 9))) == 6
     assert following_from(span()) == 0
-
-
-def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_redis_may_lose():
-    closed = Position(1_000_000)
-    window = Window(Position(0), Position(1), 1, 100, closed)
-    assert not window.is_fixed_at(closed + FIXED_AFTER)
-    assert window.is_fixed_at(closed + FIXED_AFTER + 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,260 @@
+"""Readers of a stream behind a real cache, with the configurations of docs/operations."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from tests.fault.test_proxies import EXAMPLES, Proxied, running
+from tests.fault.test_proxies import nginx as nginx_alone
+from tests.support.needs import need
+from tests.support.redis_server import free_port
+from tests.support.running import RunningHub, until
+
+READERS = 40
+ASKED = "GET /streams/"
+
+Cache = Callable[[Path, int, str], list[str]]
+
+
+def nginx(folder: Path, port: int, hub: str) -> list[str]:
+    """The proxy of the docs, with the cache of the docs."""
+    words = nginx_alone(folder, port, [hub, hub])
+    shared = (EXAMPLES / "nginx-cache.conf").read_text()
+    shared = shared.replace("/var/cache/nginx/rsnotify", f"{folder}/cache")
+    location = (EXAMPLES / "nginx-streams.conf").read_text()
+    config = folder / "nginx.conf"
+    site = config.read_text().replace("    location / {", f"{location}\n    location / {{", 1)
+    config.write_text(site.replace("upstream rsnotify {", f"{shared}\nupstream rsnotify {{", 1))
+    return words
+
+
+def varnishd(folder: Path, port: int, hub: str) -> list[str]:
+    vcl = (EXAMPLES / "varnish.vcl").read_text()
+    host, _, hub_port = hub.partition(":")
+    vcl = vcl.replace('"10.0.0.11"', f'"{host}"').replace('"8080"', f'"{hub_port}"')
+    config = folder / "varnish.vcl"
+    config.write_text(vcl)
+    words = ["-F", "-a", f"127.0.0.1:{port}", "-f", str(config), "-n", str(folder / "varnish")]
+    return [*words, "-s", "malloc,16m", "-j", "none"]
+
+
+CACHES = pytest.mark.parametrize("cache", [nginx, varnishd])
+
+
+class Behind(NamedTuple):
+    """A hub, and the cache before it."""
+
+    hub: RunningHub
+    cache: Proxied
+
+    def asked(self) -> int:
+        """How many requests for streams the hub has had."""
+        return self.hub.log.read_text().count(ASKED)
+
+
+@asynccontextmanager
+async def behind(cache: Cache, folder: Path, **settings: str) -> AsyncIterator[Behind]:
+    program = need(cache.__name__)
+    async with RunningHub(
+        folder / "hub", access_log="on", drain_seconds="0", trusted_proxies="127.0.0.1", **settings
+    ) as hub:
+        port = free_port()
+        proxied = Proxied(folder / "proxied", port)
+        words = cache(folder, port, hub.url.partition("//")[2])
+        with running([program, *words]):
+            await until(proxied.is_up)
+            yield Behind(hub, proxied)
+
+
+class Reader:
+    """Follows a stream by long polls, as the official clients do."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, offset: str) -> None:
+        self._url, self._session = url, session
+        self._offset, self._cursor = offset, ""
+        self.got: list[str] = []
+        self.cursors: list[str] = []  # of answers without changes
+
+    async def run(self) -> None:
+        while True:
+            asked = {"live": "long-poll", "offset": self._offset}
+            asked |= {"cursor": self._cursor} if self._cursor else {}
+            url = URL(f"{self._url}?{urlencode(sorted(asked.items()))}", encoded=True)
+            async with self._session.get(url) as answer:
+                assert answer.status in (200, 204), await answer.text()
+                self._offset = answer.headers["Stream-Next-Offset"]
+                self._cursor = answer.headers["Stream-Cursor"]
+                if answer.status == 200:
+                    self.got += [each["loc"] for each in json.loads(await answer.read())]
+                else:
+                    self.cursors.append(self._cursor)
+
+
+@asynccontextmanager
+async def reading(cache: Proxied, offset: str) -> AsyncIterator[list[Reader]]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        url = f"{cache.url}/streams/dataset1"
+        readers = [Reader(url, session, offset) for _ in range(READERS)]
+        tasks = [asyncio.create_task(reader.run()) for reader in readers]
+        try:
+            yield readers
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(each) for each in ended} == {asyncio.CancelledError}, ended
+
+
+@CACHES
+async def test_a_change_costs_the_hub_two_requests_at_most(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        offset = (await both.hub.publish("http://example.com/first"))["until"]
+        async with reading(both.cache, offset) as readers:
+            names: list[str] = []
+            for number in range(5):
+                before = both.asked()
+                names.append(f"http://example.com/{number}")
+                await both.hub.publish(names[-1])
+
+                async def all_have_it() -> bool:
+                    return all(reader.got == names for reader in readers)
+
+                await until(all_have_it)
+                if number:  # by then all wait
+                    assert both.asked() - before <= 2
+
+
+@CACHES
+async def test_silence_costs_the_hub_two_requests_for_each_wait(tmp_path, cache):
+    """As soon as all have waited once: whoever comes has no cursor yet."""
+    async with behind(cache, tmp_path, long_poll_seconds="4") as both:
+        offset = (await both.hub.publish("http://example.com/first"))["until"]
+        async with reading(both.cache, offset) as readers:
+
+            async def all_have_waited() -> bool:
+                return all(reader.cursors for reader in readers)
+
+            async def all_have_waited_again() -> bool:
+                return all(len(reader.cursors) >= 4 for reader in readers)
+
+            await until(all_have_waited)
+            before, seen = both.asked(), len({c for each in readers for c in each.cursors})
+            await until(all_have_waited_again)
+            waits = len({cursor for reader in readers for cursor in reader.cursors}) - seen
+            assert both.asked() - before <= 2 * (waits + 1)
+            name = "http://example.com/then"
+            await both.hub.publish(name)
+
+            async def all_have_it() -> bool:
+                return all(reader.got == [name] for reader in readers)
+
+            await until(all_have_it)
+
+
+async def get(url: str, token: str = "") -> tuple[int, bytes]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(URL(url, encoded=True), headers=headers) as answer,
+    ):
+        return answer.status, await answer.read()
+
+
+@CACHES
+async def test_one_question_has_one_key_however_it_is_written(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        told = await both.hub.publish("http://example.com/a")
+        raw, encoded = told["from"], told["from"].replace(":", "%3A")
+        url = f"{both.cache.url}/streams/dataset1"
+        before, bodies = both.asked(), set()
+        for query in (
+            f"live=long-poll&offset={encoded}",
+            f"live=long-poll&offset={raw}",
+            f"offset={raw}&live=long-poll",
+            f"offset={encoded.lower().replace('t', 'T').replace('z', 'Z')}&live=long-poll",
+        ):
+            status, body = await get(f"{url}?{query}")
+            assert status == 200
+            bodies.add(body)
+        assert (both.asked() - before, len(bodies)) == (1, 1)
+
+
+@CACHES
+@pytest.mark.parametrize("query", ["offset=-1", "live=long-poll&offset=-1", "offset=now"])
+async def test_nobody_without_the_right_is_answered_from_a_cache(tmp_path, cache, query):
+    async with behind(cache, tmp_path) as both:
+        hub, url = both.hub, f"{both.cache.url}/streams/closed?{query}"
+        await hub.ask("PUT", "/api/sets/closed", json={"private": True})
+        await hub.publish("http://example.com/secret", set_name="closed")
+        made = [
+            (await hub.ask("POST", "/api/tokens", json={"sets": [name], "rights": ["read"]}))[1]
+            for name in ("closed", "dataset1")
+        ]
+        with_right, without = (each["token"] for each in made)
+        for _ in range(3):
+            if query != "offset=now":
+                assert b"secret" in (await get(url, with_right))[1]
+                assert b"secret" in (await get(f"{url}&access_token={with_right}"))[1]
+            assert (await get(url, with_right))[0] in (200, 204)
+            for token in ("", without, "rsn_" + "x" * 43):
+                status, body = await get(url, token)
+                assert (status in (401, 404), b"secret" in body) == (True, False)
+                if token:
+                    status, body = await get(f"{url}&access_token={token}")
+                    assert (status in (401, 404), b"secret" in body) == (True, False)
+        await hub.ask("DELETE", f"/api/tokens/{made[0]['id']}")
+        assert (await get(url, with_right))[0] == 401
+
+
+@CACHES
+async def test_a_set_that_becomes_private_is_closed_a_second_after_its_newest_part(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        await both.hub.publish("http://example.com/a")
+        url = f"{both.cache.url}/streams/dataset1?offset=-1"
+        assert (await get(url))[0] == 200
+        await both.hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+
+        async def is_closed() -> bool:
+            return (await get(url))[0] == 404
+
+        await until(is_closed)
+
+
+@CACHES
+async def test_what_a_cache_does_not_share_passes_it(tmp_path, cache):
+    """Event streams, writes, and questions that are none."""
+    async with behind(cache, tmp_path) as both:
+        url = f"{both.cache.url}/streams/dataset1"
+        offset = (await both.hub.publish("http://example.com/a"))["from"]
+        sse = f"{url}?live=sse&offset={offset.replace(':', '%3A')}"
+        async with aiohttp.ClientSession() as session:
+            streams = [await session.get(URL(sse, encoded=True)) for _ in range(2)]
+            for stream in streams:
+                assert (await stream.content.readline()) == b"event: data\n"
+                stream.close()
+            async with session.post(url, data=b"{}") as answer:
+                assert answer.status == 405
+        for query, status in (("offset=x", 400), ("offset=-1&offset=-1", 400), ("from=-1", 400)):
+            assert (await get(f"{url}?{query}"))[0] == status, query
+
+
+@CACHES
+async def test_head_says_where_the_stream_ends_through_a_cache_too(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        for start in (0, 600):
+            names = [f"http://example.com/{start + number}" for number in range(600)]
+            told = await both.hub.publish(*names)
+        url = f"{both.cache.url}/streams/dataset1"
+        for _ in range(2):
+            assert len(json.loads((await get(url))[1])) == 1_000
+            async with aiohttp.ClientSession() as session, session.head(url) as answer:
+                assert answer.headers["Stream-Next-Offset"] == told["until"]
