@@ -19,7 +19,7 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
-from rsnotify_client.loading import Loaded, State
+from rsnotify_client.loading import LOAD_SECONDS, Loaded, State
 from rsnotify_client.network import NetworkOptions
 from rsnotify_client.publisher import (
     BATCH_SECONDS,
@@ -173,6 +173,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         publish: bool | None = None,
         max_delete: float | None = None,
         key: str | None = None,
+        timeout: float = LOAD_SECONDS,  # noqa: ASYNC109
         progress: Callable[[int], object] | None = None,
     ) -> Loaded:
         return await _beside(
@@ -185,6 +186,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
             publish=publish,
             max_delete=max_delete,
             key=key,
+            timeout=timeout,
             progress=progress,
         )
 

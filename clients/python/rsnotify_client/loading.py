@@ -11,8 +11,10 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from math import inf
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple
+from time import monotonic
+from typing import IO, Any, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -112,34 +114,65 @@ def load(
     key: str | None = None,
     network: NetworkOptions | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
+    timeout: float | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Send a load, again if need be, and wait until it is done; what has come of it.
 
     It is sent again, for `patience_seconds`, until the hub has taken all of it, unless it can be
-    read only once. `say` is called with what the hub is doing.
+    read only once. `say` is called with what the hub is doing. Everything together may take
+    `timeout` seconds; then it is `TryAgain`, though the hub may go on with what it has taken.
     """
-    token = HeldToken.of(token)
+    token, left = HeldToken.of(token), _seconds_left(set_name, timeout)
     headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
     path = f"{path_of_resources(set_name)}?{request.query()}"
     sending = HubClient(
         url, token, network=network, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS
     )
 
+    def pieces() -> Iterator[bytes]:
+        with closing(cast("Any", body.pieces())) as found:
+            for piece in found:
+                left()
+                yield piece
+
     def send() -> dict[str, Any]:
-        pieces = body.pieces if body.is_repeatable else body.pieces()
-        return sending.ask("PUT", path, headers, pieces).object(*OUTCOME)
+        sent = pieces if body.is_repeatable else pieces()
+        return sending.ask("PUT", path, headers, sent, left()).object(*OUTCOME)
 
     with closing(sending):
-        answer = patiently(send, patience_seconds, BACKOFF) if body.is_repeatable else send()
+        patience = min(patience_seconds, left() or inf)
+        answer = patiently(send, patience, BACKOFF) if body.is_repeatable else send()
     with closing(HubClient(url, token, network=network)) as hub:
-        ask = partial(hub.ask, "GET", path_of_resources(set_name))
+
+        def ask() -> HubAnswer:
+            return hub.ask("GET", path_of_resources(set_name), seconds=left(answer["stage"]))
+
         while answer["stage"] not in ("done", "compared"):
             say(f"the hub is at it: {answer['stage']}")
-            if not waited(LOOK_SECONDS):
+            if not waited(min(LOOK_SECONDS, left(answer["stage"]) or inf)):
                 raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
-            answer = standing_of(answer, patiently(ask, patience_seconds))
+            patience = min(patience_seconds, left(answer["stage"]) or inf)
+            answer = standing_of(answer, patiently(ask, patience))
     return answer
+
+
+def _seconds_left(set_name: str, timeout: float | None) -> Callable[..., float | None]:
+    """A function that says how long is left, and raises when nothing is; None is for ever."""
+    if timeout is not None and not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout}: give seconds, above 0")
+    until = inf if timeout is None else monotonic() + timeout
+
+    def left(stage: str | None = None) -> float | None:
+        if timeout is None:
+            return None
+        if (seconds := until - monotonic()) > 0:
+            return seconds
+        at = "the hub has not taken it" if stage is None else f"the hub is at it: {stage}"
+        again = "repeat it with the same key"
+        raise TryAgain(f"the load of {set_name!r} took more than {timeout:g} s; {at}: {again}")
+
+    return left
 
 
 def standing_of(answer: dict[str, Any], asked: HubAnswer) -> dict[str, Any]:

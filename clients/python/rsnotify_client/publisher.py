@@ -20,9 +20,17 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
-from rsnotify_client.errors import TimedOut
-from rsnotify_client.hub import JSON, Accepted, HubClient, within
-from rsnotify_client.loading import Loaded, LoadRequest, State, load, position, spooled
+from rsnotify_client.errors import InvalidArgument, TimedOut
+from rsnotify_client.hub import JSON, LEAST_SECONDS, Accepted, HubClient, within
+from rsnotify_client.loading import (
+    LOAD_SECONDS,
+    Loaded,
+    LoadRequest,
+    State,
+    load,
+    position,
+    spooled,
+)
 from rsnotify_client.network import NetworkOptions
 from rsnotify_client.queue import (
     MemoryQueue,
@@ -232,6 +240,7 @@ class Publisher(ChangeMethods[None]):
         publish: bool | None = None,
         max_delete: float | None = None,
         key: str | None = None,
+        timeout: float = LOAD_SECONDS,
         progress: Callable[[int], object] | None = None,
     ) -> Loaded:
         """Make these the resources of the set: all of them, and no others; wait until it is done.
@@ -243,16 +252,25 @@ class Publisher(ChangeMethods[None]):
 
         All states are read before anything is sent, and `progress` is called with how many have
         been, after each thousand and at the end. Then what this publisher was given before is
-        published, so that the load does not come before older changes.
+        published, so that the load does not come before older changes; that and the load may take
+        `timeout` seconds together. Then it raises `TimedOut` or `TryAgain`: repeat it with its key.
         """
         check_name(set_name)
         key = checked_key(key)
+        if not timeout > 0:
+            raise InvalidArgument(f"timeout is {timeout}: give seconds, above 0")
         if not self._is_enabled:
             return Loaded(set_name, 0, 0, 0, 0, 0, 0, published=False, as_of=as_of)
         wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
         with spooled(states, progress) as body:
-            self.flush(PATIENCE_SECONDS)
-            outcome = load(*self._address, set_name, body, wanted, key=key, network=self._network)
+            until = monotonic() + timeout
+            self.flush(min(PATIENCE_SECONDS, timeout))
+            outcome = load(
+                *(*self._address, set_name, body, wanted),
+                key=key,
+                network=self._network,
+                timeout=max(until - monotonic(), LEAST_SECONDS),
+            )
         return msgspec.convert(outcome, Loaded)
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
+import socket
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -12,7 +14,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.target import HubTarget
-from rsnotify_client import AsyncPublisher, Publisher, loading
+from rsnotify_client import AsyncPublisher, InvalidArgument, Publisher, TimedOut, loading
 from rsnotify_client.hub import HubAnswer
 from rsnotify_client.loading import LoadBody, LoadRequest, line_of, lines_of, standing_of
 from tests.support.hub_processes import Answer, granting, loading_hub
@@ -209,3 +211,54 @@ def no_states() -> Generator[Change, None, None]:
 def test_a_load_whose_set_vanished_is_gone(last):
     with pytest.raises(Rejected, match="the load is gone"):
         standing_of(ANSWER, standing(None, last))
+
+
+# A hub that does not get done with it -------------------------------------------------------------
+
+
+@pytest.mark.timeout(60)  # without a limit of its own each waits for minutes
+@pytest.mark.parametrize("timeout", [0.05, 0.6])
+def test_a_load_waits_no_longer_than_it_was_told_for_a_hub_that_says_nothing(timeout):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        publisher = Publisher(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        with pytest.raises(TryAgain, match=r"no answer in time|took more than"):
+            publisher.load(SET, states("a"), timeout=timeout)
+
+
+@pytest.mark.timeout(60)
+def test_nor_for_one_that_takes_a_large_body_too_slowly():
+    large = [{"loc": loc(os.urandom(500).hex())} for _ in range(20_000)]  # no buffer takes it
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        publisher = Publisher(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        with pytest.raises(TryAgain):
+            publisher.load(SET, large, timeout=0.3)
+
+
+@pytest.mark.timeout(60)
+async def test_nor_for_one_that_compares_for_ever_and_then_its_key_repeats_it():
+    comparing = ANSWER | {"stage": "comparing"}
+    content = json.dumps(comparing | {"load": comparing, "last_load": None}).encode()
+    said = (
+        r"load of 'dataset1' took more than 0\.\d+ s; the hub is at it: comparing: repeat it with"
+    )
+    with granting(content) as url:
+        with Publisher(url, TOKEN) as publisher, pytest.raises(TryAgain, match=said):
+            publisher.load(SET, states("a"), timeout=0.2)
+        async with AsyncPublisher(url, TOKEN) as publisher_of_loop:
+            with pytest.raises(TryAgain, match=said):
+                await publisher_of_loop.load(SET, states("a"), timeout=0.2)
+
+
+def test_nor_for_what_it_was_given_before():
+    publisher = Publisher("http://127.0.0.1:9", TOKEN)
+    publisher.updated(SET, loc("a"))
+    with pytest.raises(TimedOut, match="1 change is not published after"):
+        publisher.load(SET, states("a"), timeout=0.05)
+    with suppress(TimedOut):
+        publisher.close(0)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_no_time_at_all_is_refused(timeout):
+    with pytest.raises(InvalidArgument, match="timeout is"):
+        Publisher("http://127.0.0.1:9").load(SET, states("a"), timeout=timeout)
