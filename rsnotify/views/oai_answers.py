@@ -103,7 +103,8 @@ def _resumption(page: NextPage | None) -> Iterator[bytes]:
     if page is None:
         return
     expires = "" if page.expires is None else f' expirationDate="{datestamp(page.expires)}"'
-    size = "" if page.size is None else f' completeListSize="{max(page.size, page.listed)}"'
+    count = max(page.size or 0, page.listed)  # it is never told that there are none
+    size = f' completeListSize="{count}"' if page.size is not None and count else ""
     attributes = f'{expires}{size} cursor="{page.listed}"'
     yield f"<resumptionToken{attributes}>{page.token}</resumptionToken>".encode()
 

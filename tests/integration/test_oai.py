@@ -1,7 +1,7 @@
 """OAI-PMH over a real Redis: harvests under changes, and what becomes of them when a set does."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
+from rsnotify.live.journals import Journals
 from rsnotify.process.app import build_app, view_routes
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify.sets.options import SetOptions
@@ -82,9 +83,11 @@ class Page(NamedTuple):
 class Repository:
     """The endpoint of one hub, asked as a harvester asks."""
 
-    def __init__(self, pulling: Pulling, **page: int) -> None:
+    def __init__(
+        self, pulling: Pulling, resources: KnownResources | None = None, **page: int
+    ) -> None:
         self.pulling = pulling
-        resources = KnownResources(pulling.client)
+        resources = resources or KnownResources(pulling.client)
         harvests = Harvests(
             pulling.hub, pulling.windows, resources, pulling.schedule.period, **page
         )
@@ -398,6 +401,25 @@ async def test_a_set_that_becomes_private_is_closed_to_harvesters(pulling, repos
     assert answer.headers["cache-control"] == "private, no-cache"
 
 
+class ClosedWhileRead(KnownResources):
+    """Somebody makes the set private while a page is read."""
+
+    hub: Journals
+
+    async def names(self, set_name: str, shards: Sequence[int]) -> list[list[bytes]]:
+        await self.hub.edit_set(set_name, {"private": True})
+        return await super().names(set_name, shards)
+
+
+async def test_what_was_read_of_a_set_that_has_become_private_is_not_given(pulling, repository):
+    await pulling.update("a")
+    resources = ClosedWhileRead(pulling.client)
+    resources.hub = pulling.hub
+    closed = Repository(pulling, resources)
+    answer = await closed.answer(verb="ListRecords", metadataPrefix="oai_dc")
+    assert (answer.status, loc("a").encode() in answer.body) == (503, False)
+
+
 @pytest.mark.parametrize("begins", ["from_", "nothing"])
 async def test_a_loss_during_a_harvest_is_said(pulling, repository, begins):
     before = await pulling.update("before")
@@ -496,6 +518,17 @@ async def test_what_the_journal_does_not_reach_back_to_is_found_in_the_state(cli
             ("d", True),
             ("e", False),
         }
+
+
+async def test_an_end_within_a_packed_change_list_is_an_end(pulling, repository):
+    first = await pulling.update("a")
+    await in_a_later_second(pulling, first.until)
+    await pulling.update("b", "c")
+    await pulling.keep_windows()
+    await pulling.let_go_of_all()
+    ends = {"from_": datestamp(first.until), "until": datestamp(first.until)}
+    (page,) = [page async for page in repository.list(**ends)]
+    assert [each.identifier for each in page.records] == [loc("a")]
 
 
 async def test_a_page_without_records_leads_on(client):

@@ -4,6 +4,7 @@ import base64
 import json
 
 import pytest
+from lxml import etree
 
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Change, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
@@ -21,10 +22,20 @@ from rsnotify.views.listing import (
     listed_at,
     page_of,
 )
-from rsnotify.views.oai_answers import NextPage, datestamp, render_list
+from rsnotify.views.oai_answers import (
+    NextPage,
+    datestamp,
+    render_answer,
+    render_fault,
+    render_formats,
+    render_identity,
+    render_list,
+    render_one,
+)
 from rsnotify.views.oai_question import (
     ARGUMENTS,
     OaiFault,
+    OaiQuestion,
     check_served,
     parse_arguments,
     parse_datestamp,
@@ -81,11 +92,21 @@ LIST = "verb=ListRecords&metadataPrefix=oai_dc"
         ("verb=ListRecords&resumptionToken=a&from=2026-11-20", "badArgument"),
         ("verb=GetRecord&resumptionToken=a", "badArgument"),
         ("verb", "badVerb"),
+        ("", "badVerb"),
+        ("verb=Identify&verb=Identify", "badVerb"),
+        ("verb=ListRecords", "badArgument"),
+        ("verb=ListMetadataFormats&identifier=%01", "badArgument"),
         ("Verb=Identify", "badVerb"),
     ],
 )
 def test_a_question_is_judged(text, code):
     assert asked(text) == code
+
+
+@pytest.mark.parametrize("text", [b"verb=\xff", b"verb=%FF"])
+def test_arguments_are_utf_8(text):
+    with pytest.raises(OaiFault, match="UTF-8"):
+        parse_arguments(text)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +353,32 @@ def test_a_page_says_where_it_stands(page, written):
     ):
         expected = b"<%b>%b%b</%b>" % (verb, record, written, verb)
         assert render_list(verb.decode(), [deleted], page) == expected
+
+
+def test_a_record_has_its_dublin_core_and_only_records_have():
+    found = Found(b"a:b", NOW, b"<url><loc>a:b</loc></url>")
+    header = b"<header><identifier>a:b</identifier><datestamp>2026-11-20T21:34:00Z</datestamp>"
+    metadata = dublin_core(b"<url><loc>a:b</loc></url>")
+    record = b"<record>%b</header><metadata>%b</metadata></record>" % (header, metadata)
+    assert render_one(found) == b"<GetRecord>%b</GetRecord>" % record
+    assert render_list("ListRecords", [found], None) == b"<ListRecords>%b</ListRecords>" % record
+
+
+@pytest.mark.parametrize(
+    ("question", "attributes"),
+    [
+        (None, {}),
+        (OaiQuestion("GetRecord", {"identifier": "<&"}), {"verb": "GetRecord", "identifier": "<&"}),
+    ],
+)
+def test_an_answer_repeats_the_question_where_it_is_one(question, attributes):
+    fault = render_fault(OaiFault("badVerb", "a < b"))
+    for content in (fault, render_formats(), render_identity("a", "http://a/oai", "a@b.c", NOW)):
+        root = etree.fromstring(render_answer("http://a/oai", NOW, content, question))
+        date, request, said = root
+        assert (date.text, request.text) == ("2026-11-20T21:34:00Z", "http://a/oai")
+        assert dict(request.attrib) == attributes
+        assert said.tag.partition("}")[2] in ("error", "ListMetadataFormats", "Identify")
 
 
 def test_a_datestamp_is_of_the_second_that_a_position_lies_in():
