@@ -139,7 +139,12 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
         with closing(connect(folder / file)) as connection:
             Outbox().create(connection)
     async with (
-        RunningHub(folder / "data", sets=("dataset1", "dataset2"), callback_private="allow") as hub,
+        RunningHub(
+            folder / "data",
+            sets=("dataset1", "dataset2"),
+            callback_private="allow",
+            admin_email="repository@example.org",
+        ) as hub,
         Source() as one,
         Source() as other,
         Receiver() as receiver,
