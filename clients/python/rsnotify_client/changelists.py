@@ -266,9 +266,18 @@ class ChangeLists:
             return refs
         if document.head.root == "urlset":
             return await self._around(document)
-        refs = [list_ref(self._url, entry, document.now) for entry in found]
+        refs = self._refs(self._url, found, document.now)
         self._index = document.tag, refs
         return refs
+
+    def _refs(self, url: str, entries: Sequence[Entry], now: float) -> list[ListRef]:
+        """What an index names, which is nothing yet at a Source that has never changed."""
+        walk = IndexWalk(url)
+        next(walk)
+        for wrong in walk.under([entry.loc for entry in entries]) if entries else ():
+            self._skip(wrong)
+        named, parts = (list_ref(url, entry, now) for entry in entries if entry.loc), {*walk}
+        return [ref for ref in named if ref.loc in parts]
 
     async def _around(self, document: RemoteDocument) -> list[ListRef]:
         """A list stands alone, unless it names the index that it belongs to."""
@@ -301,6 +310,22 @@ class ChangeLists:
         return url
 
     async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
+        """Those of a list; or of the lists of an index under the index."""
+        walk = IndexWalk(url, index="" if self._stands_alone else self._url)
+        for each in walk:
+            try:
+                async with aclosing(self._changes_in(each, cursor, walk)) as pieces:
+                    async for received in pieces:
+                        yield received
+            except Malformed as error:
+                if each == url:  # whoever named it may know where it ends
+                    raise
+                self._skip(error.detail)
+                self._extent.note_unknown()
+
+    async def _changes_in(
+        self, url: str, cursor: Position | None, walk: IndexWalk
+    ) -> AsyncGenerator[Received, None]:
         read = self.read.get(url)
         is_known = read is not None and cursor is not None and cursor >= read.position
         known = read.tag if read and is_known else None
@@ -308,7 +333,8 @@ class ChangeLists:
         before: Position | None = None
         is_timeless = False
         try:
-            async with aclosing(_ordered(document)) as pieces:
+            parts = list[Entry]()
+            async with aclosing(_ordered(document, parts)) as pieces:
                 async for entries in pieces:
                     if self.gone_to is not None:
                         self._extent.note_changes(entries, document.now)
@@ -324,6 +350,9 @@ class ChangeLists:
                         before = received.until
         except Unchanged:
             self._extent.note_other(read and read.position)
+            return
+        if document.head.root == "sitemapindex":
+            self._go_under(walk, document, parts)
             return
         if is_timeless:
             document.skip("it does not say when anything changed: give each change a datetime")
@@ -344,13 +373,26 @@ class ChangeLists:
             yield Received(b"", before or end, max(end, before or end), ())
             self.read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
 
+    def _go_under(self, walk: IndexWalk, index: RemoteDocument, parts: Sequence[Entry]) -> None:
+        """What was read is an index: read its lists next, in the order of their times."""
+        refs = oldest_first([list_ref(walk.url, each, index.now) for each in parts if each.loc])
+        nameless = [each.loc for each in parts if not each.loc]
+        skipped = [f"{walk.url}: {each}" for each in index.skipped]
+        for wrong in (*skipped, *walk.under([*(ref.loc for ref in refs), *nameless])):
+            self._skip(wrong)
+            self._extent.note_unknown()
 
-async def _ordered(document: RemoteDocument) -> AsyncGenerator[list[Entry], None]:
-    """The changes of a list in the order of their times."""
+
+async def _ordered(
+    document: RemoteDocument, parts: list[Entry]
+) -> AsyncGenerator[list[Entry], None]:
+    """The changes of a list in the order of their times; of an index, the parts, which are none."""
     order = ChangeOrder(document.skip)
     async with aclosing(aiter(document)) as pieces:
         async for entries in pieces:
-            if ordered := order.feed(entries):
+            if document.head.root == "sitemapindex":
+                parts += entries
+            elif ordered := order.feed(entries):
                 yield ordered
     if rest := order.close():
         yield rest

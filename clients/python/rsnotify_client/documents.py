@@ -47,10 +47,14 @@ class IndexWalk(Iterator[str]):
     read once, however many name it. Nothing here knows how a document is read.
     """
 
-    def __init__(self, *urls: str, locate: Locate = joined) -> None:
+    def __init__(self, *urls: str, locate: Locate = joined, index: str = "") -> None:
+        """Of these lists; or of parts of an index that was read already."""
         self.url, self.depth = "", 0  # of the document that is being read
-        self._above: dict[str, str] = dict.fromkeys(urls, "")  # each that was named, and by which
-        self._left = [(url, 0) for url in reversed(self._above)]
+        self._left = [(url, int(bool(index))) for url in reversed(dict.fromkeys(urls))]
+        # Each that was named, and by which.
+        self._above: dict[str, str] = dict.fromkeys(urls, index)
+        if index:
+            self._above[index] = ""
         self._locate = locate
 
     def __next__(self) -> str:

@@ -1,5 +1,5 @@
-"""Who reads a list with its index, parts and pages: a mirror, a bridge, and `between`. They judge
-it alike, and none is wrong in silence."""
+"""Who reads a list with its index, parts and pages: a mirror, a bridge, `between`, and a follower
+of Change Lists. They judge it alike, and none is wrong in silence."""
 
 import asyncio
 import re
@@ -15,10 +15,12 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify_bridge.polite import Hosts, PoliteWeb
 from rsnotify_bridge.sources import ListedSource
 from rsnotify_client.between import entries_of
+from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover
 from rsnotify_client.network import Network
+from rsnotify_client.web import Web
 from tests.support.odd import NAMES, OddSource
-from tests.support.odd_lists import LIES, RIGHT, Case
+from tests.support.odd_lists import LIES, RIGHT, Case, ChangingSource
 from tests.support.sources import Source
 
 
@@ -75,7 +77,20 @@ async def between(source: Source, _: Path, case: Case) -> Reading:
     return await asyncio.to_thread(read)
 
 
-READERS: list[Reader] = [mirror, bridge, between]
+async def change_lists(source: Source, _: Path, case: Case) -> Reading:
+    odd = ChangingSource(source, "odd")
+    case(odd)
+    names, said = set[str](), list[str]()
+    async with Web(None, odd.address) as web:
+        try:
+            async for received in ChangeLists(web, odd.address, skip=said.append).after(None):
+                names |= {name_of(change.loc) for change in received.changes}
+        except (Rejected, TryAgain) as error:
+            said.append(error.detail)
+    return Reading(names, " ".join(said))
+
+
+READERS: list[Reader] = [mirror, bridge, between, change_lists]
 
 
 @pytest.fixture
