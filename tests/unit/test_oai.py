@@ -82,6 +82,7 @@ LIST = "verb=ListRecords&metadataPrefix=oai_dc"
         (f"{LIST}&from=2026-11-20T21:34:00Z&until=2026-11-20T21:34:00Z", ""),
         (f"{LIST}&from=2026-11-20T21:34:01Z&until=2026-11-20T21:34:00Z", "badArgument"),
         (f"{LIST}&from=2026-11-20T21:34:00%2B00:00", "badArgument"),
+        (f"{LIST}&from=2026-11-20&until=2026-11-20T21:34:00Z", "badArgument"),
         (f"{LIST}&from=2026-11-20T24:00:00Z", "badArgument"),
         (f"{LIST}&from=2026-02-29", "badArgument"),
         (f"{LIST}&from=\xb2026-11-20", "badArgument"),
@@ -114,6 +115,12 @@ def test_arguments_are_utf_8(text):
 )
 def test_a_request_has_32_arguments_at_most(count, code):
     assert asked("&".join(["a=b"] * count)) == code
+
+
+def test_what_is_asked_for_is_named():
+    one = parse_question([("verb", "GetRecord"), ("identifier", "a"), ("metadataPrefix", "b")])
+    rest = parse_question([("verb", "ListRecords"), ("resumptionToken", "c")])
+    assert (one.identifier, one.token, rest.identifier, rest.token) == ("a", None, None, "c")
 
 
 def test_a_range_reaches_from_the_first_position_of_it_to_the_last():
@@ -329,6 +336,7 @@ def test_dublin_core_has_what_is_known_and_no_patch_of_a_change():
     ("page", "written"),
     [
         (None, b""),
+        (NextPage("", 0, 0), b'<resumptionToken cursor="0"></resumptionToken>'),
         (NextPage("", 500), b'<resumptionToken cursor="500"></resumptionToken>'),
         (
             NextPage("a", 0, 100, at(0)),
