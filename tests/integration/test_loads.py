@@ -268,12 +268,12 @@ async def test_what_others_publish_before_the_differences_are_published_wins(loa
     assert "new" not in await loading.known()
     assert list(await loading.known()) == ["res0", "res1", "res5"]
     late = fragments_of([difference("late")], load.token)
-    latest = await loading.journal.latest(CHANGES)
+    latest = await loading.journal.newest_begin(CHANGES)
     witness = loading.hub.feed(CHANGES).witness
     before = witness.evidence
     interval = await loading.hub.publish(CHANGES, Submission(late))
     assert interval.from_ == interval.until == (await loading.hub.reading.standing(CHANGES)).head
-    assert await loading.journal.latest(CHANGES) == latest
+    assert await loading.journal.newest_begin(CHANGES) == latest
     assert witness.evidence == before, "nothing of it is there to be missed"
     assert "late" not in await loading.known()
 
