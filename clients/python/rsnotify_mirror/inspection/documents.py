@@ -52,7 +52,6 @@ from rsnotify_mirror.inspection.samples import (
 from rsnotify_mirror.plan import media_type
 
 BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List
-WHOLES = ("resourcelist", "resourcedump")
 RESOURCES = ("resourcelist", "changelist", "resourcedump-manifest", "changedump-manifest")
 UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 PACKED = ("application/gzip", "application/x-gzip")
@@ -171,6 +170,8 @@ class Documents:
         checked.violations += [*served_as(page, document), *elsewhere]
         if place.namer:
             self._relate(url, relations.unlike(place.named, document, place.namer))
+        if place.named.relation == "next" and place.namer in self.read:
+            self._relate(url, relations.no_page(self.read[place.namer], document))
         self._keep(url, document, checked)
         for named in named_in(url, document) if url in self.read else ():
             is_page = named.relation == "next"
@@ -213,7 +214,7 @@ class Documents:
             spans = self._spans(url, document)
             self._relate(url, relations.not_consecutive(document, spans))
             self._relate(url, relations.unlike_its_lists(document, spans))
-            is_snapshot = capability_of(document) in WHOLES
+            is_snapshot = capability_of(document) in relations.SNAPSHOTS
             for named in named_in(url, document) if is_snapshot else ():
                 if named.relation in ("contained", "contents"):
                     part = self.read.get(named.url)

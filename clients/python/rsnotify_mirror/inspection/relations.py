@@ -13,6 +13,7 @@ from rsnotify_client.discovery import UP
 from rsnotify_client.notification import Received, position_of
 
 ARCHIVE = "-archive"
+SNAPSHOTS = ("resourcelist", "resourcedump")
 TIMES = {"from": "from_", "until": "until", "at": "at", "completed": "completed"}
 Span = tuple[Position | None, Position | None]
 """`from` and `until` of a list, as far as they are stated."""
@@ -313,6 +314,17 @@ def names_nothing(document: Document) -> Violations:
     if capability_of(document) == "description" and not document.entries:
         message = "the Source Description names no Capability List"
         yield Violation("Core 8", f"/{document.root}", message, "Name one for each set.")
+    if is_index(document) and capability_of(document) in SNAPSHOTS and not document.entries:
+        message = "the index names nothing"
+        yield Violation("Sitemap protocol", "/sitemapindex", message, "Let it name its lists.")
+
+
+def no_page(before: Document, document: Document) -> Violations:
+    """Whether what is called the next page of a document is of another kind."""
+    if before.root != document.root:
+        message = f"it is a {document.root}, not a page of a {before.root}"
+        advice = "Let `next` lead to a page of the same document."
+        yield Violation("RFC 8288", f"/{document.root}", message, advice)
 
 
 def not_consecutive(document: Document, spans: Sequence[Span]) -> Violations:
