@@ -20,6 +20,9 @@ DATABASES = {
     }
 }
 
+PAPERS = os.environ.get("SET", "dataset1")
+"""The set of the hub that has the papers."""
+
 RSNOTIFY = {
     "URL": os.environ["RSNOTIFY_URL"],
     "TOKEN": os.environ["RSNOTIFY_TOKEN"],

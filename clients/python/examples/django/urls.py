@@ -20,7 +20,7 @@ def paper(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "DELETE":
         found.delete()
         return HttpResponse(status=204)
-    link = f'<{HUB}/dataset1/capabilitylist.xml>; rel="resourcesync"'
+    link = f'<{HUB}/{settings.PAPERS}/capabilitylist.xml>; rel="resourcesync"'
     return HttpResponse(found.content, "text/plain", headers={"Link": link})
 
 

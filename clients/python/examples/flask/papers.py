@@ -4,7 +4,8 @@
     flask --app papers load    # gives the hub all papers: at first, and after a restored backup
 
 `rsnotify relay --database sqlite:///papers.db` publishes what was committed. RSNOTIFY_URL and
-RSNOTIFY_TOKEN say where the hub is, DATABASE where the papers are, SITE how others reach us.
+RSNOTIFY_TOKEN say where the hub is, SET and DATABASE where the papers are there and here, SITE how
+others reach us.
 """
 
 import os
@@ -21,7 +22,7 @@ from rsnotify_client import Outbox, Publisher
 from rsnotify_client.integrations.sqlalchemy import load_model, publish_model
 
 HUB = os.environ["RSNOTIFY_URL"]
-SET = "dataset1"
+SET = os.environ.get("SET", "dataset1")
 SITE = os.environ.get("SITE", "http://127.0.0.1:5000")
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 
 from rsnotify_client.integrations.django import publish_model
 
@@ -20,4 +21,4 @@ class Papers(AppConfig):
     def ready(self) -> None:
         from papers.models import Paper  # noqa: PLC0415
 
-        publish_model(Paper, "dataset1", fields=described)
+        publish_model(Paper, settings.PAPERS, fields=described)
