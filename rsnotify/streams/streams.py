@@ -139,6 +139,7 @@ class Streams:
         if found is not None:
             reply = reply_with(feed, found, is_private=is_private)
             cursor = self._polls.cursor(requested.channel, asked.cursor, found.until)
+            self._polls.count(len(reply.body), 1)
             answer = Response(reply.body, reply.status)
             answer.raw_headers = [*reply.headers_for(variant, cursor)]
             return answer

@@ -9,6 +9,7 @@ from pathlib import Path
 NAMES = (
     "appends",
     "bridge",
+    "caches",
     "channels",
     "dumps",
     "floods",

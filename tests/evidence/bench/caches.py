@@ -1,0 +1,255 @@
+"""Readers of a stream behind a cache: what they cost the hub, and when they get a change.
+
+`BENCH_READERS` long-pollers (1,000 without it) ask nginx and Varnish, with the configurations of
+the docs, and the hub directly; beside them as many WebSockets at the hub. `BENCH_CHANGES` changes
+(10) come `BENCH_PAUSE` seconds (1) apart, then nothing for `BENCH_SILENCE` seconds (60). The load
+runs on the same cores, and its own cost is in every figure. Each reader takes an open file of the
+load, and two of the cache.
+"""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import mean, quantiles
+from time import time
+from typing import cast
+from urllib.parse import quote
+
+import uvloop
+
+from tests.fault.test_caches import ASKED, nginx, varnishd
+from tests.fault.test_proxies import running
+from tests.support.needs import find
+from tests.support.redis_server import free_port
+from tests.support.running import RunningHub
+
+READERS = int(os.environ.get("BENCH_READERS", "1000"))
+CHANGES = int(os.environ.get("BENCH_CHANGES", "10"))
+PAUSE_SECONDS = float(os.environ.get("BENCH_PAUSE", "1"))
+SILENT_SECONDS = float(os.environ.get("BENCH_SILENCE", "60"))
+LOAD_READERS = 5_000  # of one process
+OPENED_AT_ONCE = 100
+TICKS = os.sysconf("SC_CLK_TCK")
+
+HANDSHAKE = (
+    "GET /channels/dataset1/change_notification_channel HTTP/1.1\r\nHost: bench\r\n"
+    "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    "Sec-WebSocket-Version: 13\r\n\r\n"
+)
+PING, PONG = b"\x89", bytes([0x8A, 0x80, 0, 0, 0, 0])
+NUMBERS = re.compile(rb"zzz(\d+)zzz")
+HEAD = re.compile(rb"HTTP/1\.1 (\d+)")
+OFFSET = re.compile(rb"(?i)\r\nstream-next-offset: (\S+)")
+CURSOR = re.compile(rb"(?i)\r\nstream-cursor: (\S+)")
+LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
+
+
+# --- the load, in processes of its own ------------------------------------------------------------
+
+
+class Receipts:
+    """When each change came, at each reader."""
+
+    def __init__(self, readers: int) -> None:
+        self._readers = readers
+        self._times: dict[int, list[float]] = {}
+
+    def note(self, numbers: list[bytes]) -> None:
+        for number in map(int, numbers):
+            times = self._times.setdefault(number, [])
+            times.append(time())
+            if len(times) == self._readers:
+                print(json.dumps([number, times]), flush=True)
+
+
+class PollReader(asyncio.Protocol):
+    """Asks again after each answer, as the official clients do."""
+
+    def __init__(self, receipts: Receipts, offset: str) -> None:
+        self._receipts = receipts
+        self._asked = f"live=long-poll&offset={quote(offset, safe='')}"
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._ask()
+
+    def _ask(self) -> None:
+        request = f"GET /streams/dataset1?{self._asked} HTTP/1.1\r\nHost: bench\r\n\r\n"
+        self._transport.write(request.encode())
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        head, end, body = self._data.partition(b"\r\n\r\n")
+        status = HEAD.match(head)
+        if not end or status is None:
+            return
+        length = LENGTH.search(head)
+        if length is not None and len(body) < int(length[1]):
+            return
+        assert status[1] in (b"200", b"204"), self._data
+        self._receipts.note(NUMBERS.findall(body))
+        offset, cursor = OFFSET.search(head), CURSOR.search(head)
+        assert offset is not None, head
+        assert cursor is not None, head
+        at = quote(offset[1].decode(), safe="")
+        self._asked = f"cursor={cursor[1].decode()}&live=long-poll&offset={at}"
+        self._data = b""
+        self._ask()
+
+
+class SocketReader(asyncio.Protocol):
+    """Reads a channel by WebSocket, and decodes nothing."""
+
+    def __init__(self, receipts: Receipts, _: str) -> None:
+        self._receipts = receipts
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.write(HANDSHAKE.encode())
+
+    def data_received(self, data: bytes) -> None:
+        if data.startswith(PING):
+            self._transport.write(PONG)
+            return
+        self._data += data
+        found = NUMBERS.findall(self._data)
+        if found:
+            self._data = b""
+            self._receipts.note(found)
+
+
+async def load(kind: str, port: int, offset: str, readers: int) -> None:
+    loop, receipts = asyncio.get_running_loop(), Receipts(readers)
+    reader = SocketReader if kind == "WebSockets" else PollReader
+    for start in range(0, readers, OPENED_AT_ONCE):
+        count = min(OPENED_AT_ONCE, readers - start)
+        await asyncio.gather(
+            *(
+                loop.create_connection(lambda: reader(receipts, offset), "127.0.0.1", port)
+                for _ in range(count)
+            )
+        )
+    print(json.dumps("ready"), flush=True)
+    await asyncio.Event().wait()
+
+
+# --- one way to read ------------------------------------------------------------------------------
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def line(process: Process) -> object:
+    assert process.stdout is not None
+    return json.loads(await process.stdout.readline())
+
+
+async def measured(way: str, folder: Path) -> str:
+    """A row of the table."""
+    async with RunningHub(
+        folder / "hub",
+        access_log="on",
+        drain_seconds="0",
+        trusted_proxies="127.0.0.1",
+        readers_per_channel="100000",
+        connections_per_address="100000",
+    ) as hub:
+        assert hub.process is not None
+        pid, port = hub.process.pid, free_port()
+        with ExitStack() as stack:
+            if way in CACHES:
+                stack.enter_context(running(CACHES[way](folder, port, hub.url.partition("//")[2])))
+                await asyncio.sleep(1)
+            else:
+                port = hub.port
+            offset = (await hub.publish("http://example.com/first"))["until"]
+            loads = [await started(way, port, offset, count) for count in counts()]
+            try:
+                for each in loads:
+                    await line(each)
+                await asyncio.sleep(2)  # until all wait
+                return await row(way, hub, pid, loads)
+            finally:
+                for each in loads:
+                    each.kill()
+                    await each.wait()
+
+
+def counts() -> list[int]:
+    full, rest = divmod(READERS, LOAD_READERS)
+    return [LOAD_READERS] * full + ([rest] if rest else [])
+
+
+async def started(way: str, port: int, offset: str, readers: int) -> Process:
+    words = (sys.executable, "-m", __name__, way, str(port), offset, str(readers))
+    return await asyncio.create_subprocess_exec(*words, stdout=PIPE, limit=2**26)
+
+
+async def row(way: str, hub: RunningHub, pid: int, loads: list[Process]) -> str:
+    asked, used = hub.log.read_text().count(ASKED), processor_seconds(pid)
+    receipts: list[float] = []
+    for number in range(CHANGES):
+        at = time()
+        await hub.publish(f"http://example.com/zzz{number}zzz")
+        for each in loads:
+            came = await line(each)
+            assert isinstance(came, list)
+            assert came[0] == number
+            receipts += [(each_time - at) * 1000 for each_time in came[1]]
+        await asyncio.sleep(max(0, PAUSE_SECONDS - (time() - at)))
+    requests = (hub.log.read_text().count(ASKED) - asked) / CHANGES
+    cpu = (processor_seconds(pid) - used) / CHANGES * 1000
+    hundredths = quantiles(receipts, n=100)
+    silent = hub.log.read_text().count(ASKED)
+    await asyncio.sleep(SILENT_SECONDS)
+    silent = hub.log.read_text().count(ASKED) - silent
+    return (
+        f"| {way} | {requests:,.1f} | {cpu:.1f} | {mean(receipts):.0f}, {hundredths[49]:.0f}, "
+        f"{hundredths[98]:.0f} | {silent} |"
+    )
+
+
+def nginx_for_many(folder: Path, port: int, hub: str) -> list[str]:
+    words = nginx(folder, port, hub)
+    config = folder / "nginx.conf"
+    files = 4 * READERS + 512
+    many = f"worker_rlimit_nofile {files}; events {{ worker_connections {files}; }}"
+    config.write_text(config.read_text().replace("events {}", many, 1))
+    return [find("nginx") or "nginx", *words]
+
+
+def varnish_for_many(folder: Path, port: int, hub: str) -> list[str]:
+    more = ("-p", "thread_pool_max=5000", "-p", "listen_depth=8192")
+    return [find("varnishd") or "varnishd", *varnishd(folder, port, hub), *more]
+
+
+CACHES = {"nginx": nginx_for_many, "Varnish": varnish_for_many}
+
+
+def main() -> None:
+    print(f"{READERS:,} readers, {CHANGES} changes {PAUSE_SECONDS:g} s apart\n")
+    print(
+        "| | requests at the hub a change | hub CPU a change, ms | mean, p50, p99 of receipt, ms | "
+        f"requests at the hub in {SILENT_SECONDS:.0f} silent seconds |"
+    )
+    print("|---|---|---|---|---|", flush=True)
+    for way in ("WebSockets", "long polls", *(each for each in CACHES if find(PROGRAMS[each]))):
+        with tempfile.TemporaryDirectory() as folder:
+            print(asyncio.run(measured(way, Path(folder))), flush=True)
+
+
+PROGRAMS = {"nginx": "nginx", "Varnish": "varnishd"}
+
+if __name__ == "__main__":
+    way, port, offset, readers = sys.argv[1:]
+    uvloop.run(load(way, int(port), offset, int(readers)))
