@@ -134,11 +134,14 @@ def edit_set(
     oai: Annotated[
         bool | None, Option("--oai/--no-oai", help="Whether it can be harvested by OAI-PMH.")
     ] = None,
+    atom: Annotated[
+        bool | None, Option("--atom/--no-atom", help="Whether its changes are a feed, too.")
+    ] = None,
     max_bytes: MaxBytes = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
-    options = {"private": private, "sockets_first": sockets_first, "oai": oai}
+    options = {"private": private, "sockets_first": sockets_first, "oai": oai, "atom": atom}
     chosen: dict[str, bool | int | str | None] = {
         name: value for name, value in options.items() if value is not None
     }
@@ -178,6 +181,8 @@ def _edited(option: str, value: bool | int | str | None) -> str:
         return "private" if value else "public"
     if option == "sockets_first":
         return "sockets first" if value else "topics first"
+    if option == "atom":
+        return "with a feed" if value else "without a feed"
     if option == "oai":
         return "harvested by OAI-PMH" if value else "not harvested by OAI-PMH"
     return f"{option} {value}" if value else f"no {option}"

@@ -155,6 +155,7 @@ _STREAM = Operation(
     errors=(410,),
 )
 _OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}}
+_FEED: Mapping[int, Content] = {200: {"application/atom+xml": ANY_TEXT}, 304: {}}
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
 _OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
@@ -280,6 +281,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/{set}/resourcelist.xml"): _document(RESOURCE_LIST),
     ("GET", "/{set}/resourcelist-archive.xml"): _document(),
     ("GET", "/{set}/resourcelist/{part}.xml"): _document(RESOURCE_LIST, 410),
+    ("GET", "/{set}/feed.atom"): Operation("reader", _FEED, ("access_token",), CONDITIONS),
+    ("GET", "/{set}/feed/{from_}.atom"): Operation(
+        "reader", _FEED, ("access_token",), CONDITIONS, errors=(410,)
+    ),
     ("GET", "/{set}/oai"): Operation("reader", _OAI, OAI, errors=(404,)),
     ("POST", "/{set}/oai"): Operation(
         "reader",

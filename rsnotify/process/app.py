@@ -32,7 +32,9 @@ from rsnotify.resourcesync.notification import (
     change_list_index,
 )
 from rsnotify.streams.streams import Streams
+from rsnotify.views.feed_endpoint import FeedEndpoint, archive_path, feed_path
 from rsnotify.views.harvests import Harvests
+from rsnotify.views.journal_pages import JournalPages
 from rsnotify.views.oai_endpoint import OaiEndpoint, oai_path
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
@@ -267,11 +269,15 @@ def _view_routes(parts: Composition) -> Routes:
     journals, stores = parts.journals, parts.stores
     harvests = Harvests(journals, stores.windows, stores.known_resources, parts.schedule.period)
     email = parts.settings.admin_email
-    return view_routes(OaiEndpoint(journals, parts.access, parts.base_url, harvests, email))
+    oai = OaiEndpoint(journals, parts.access, parts.base_url, harvests, email)
+    admission = SetAdmission(journals, parts.access, parts.base_url)
+    return view_routes(oai, FeedEndpoint(admission, JournalPages(journals, stores.windows)))
 
 
-def view_routes(oai: OaiEndpoint) -> Routes:
+def view_routes(oai: OaiEndpoint, feed: FeedEndpoint) -> Routes:
     return [
+        Route(feed_path("{set}"), feed.newest),
+        Route(archive_path("{set}", "{from_}"), feed.archive),
         Route(oai_path("{set}"), oai.get),
         Route(oai_path("{set}"), oai.post, methods=["POST"]),
     ]

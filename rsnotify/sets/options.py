@@ -31,6 +31,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channel_hub: str | None = None
     sockets_first: bool = False  # for Destinations that know version 0.8 only
     max_bytes: int | None = None  # that it may take of Redis; else half of what Redis may use
+    atom: bool = True  # whether its changes can be read as a feed
     oai: bool = True  # whether it can be harvested by OAI-PMH, if the hub has an admin's email
 
     @property

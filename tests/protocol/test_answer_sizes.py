@@ -193,6 +193,7 @@ QUERIES = {
     "/api/sets": ["limit=10000", "search=x"],
     "/api/status": ["limit=10000", "search=x"],
     CHANNELS_PATH: ["set=dataset1"],
+    "/{set}/feed.atom": ["access_token=x"],
     "/{set}/oai": [
         "verb=Identify",
         "verb=ListRecords&metadataPrefix=oai_dc",

@@ -14,6 +14,7 @@ export const documents = [
   ["Change List Index", documentOf("changelist-index")],
   ["channel of changes", channelOf(set)],
   ["channel of new documents", channelOf(set, "framework")],
+  ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
   ["Source Description", address(".well-known/resourcesync")],
 ];
 

@@ -136,3 +136,34 @@ async def test_activities_are_read_back_to_what_is_known(source, bridging):
     await bridging.once(source.loc("all"))
     assert bridging.told() == [("deleted", "b"), ("created", "d")]
     assert "/one" not in asked
+
+
+async def test_the_feed_of_a_set_that_is_followed_and_published_again_is_the_same(
+    real_hub, bridging, set_name
+):
+    """Through the archives of a hub, and without an echo."""
+    origin = f"{set_name[:50]}-origin"
+    real_hub.add_set(origin)
+    names = [f"a?b={number}&c=%C3%BC" for number in range(330)]
+
+    def publish(change: str, *some: str) -> None:
+        changes = [{"loc": f"http://example.com/{name}", "change": change} for name in some]
+        real_hub.ask("POST", f"/api/sets/{origin}/changes", json.dumps(changes).encode())
+
+    publish("created", *names)
+    publish("deleted", names[5])
+    feed = f"{real_hub.url}/{origin}/feed.atom"
+    facts = await bridging.once(feed)
+    assert (facts.error, facts.skipped) == (None, None)
+    rest = [f"http://example.com/{name}" for name in names if name != names[5]]
+    assert bridging.resources().keys() == {*rest}
+    publish("updated", *names[100:330])
+    publish("deleted", names[7])
+    told = len(bridging.told())
+    await bridging.once(feed)
+    changed = bridging.told()[told:]
+    assert sorted(changed) == sorted(
+        [*(("updated", name) for name in names[100:330]), ("deleted", names[7])]
+    )
+    await bridging.once(feed)
+    assert len(bridging.told()) == told + 231
