@@ -34,9 +34,10 @@ from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
-from rsnotify_client.documents import IndexWalk, RemoteDocument, next_after
+from rsnotify_client.documents import RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.lists import ListPiece, ListVisitor, read_list
 from rsnotify_client.missing import (
     MissingResource,
     ProbeResult,
@@ -166,6 +167,34 @@ class SourceAdapter:
 # --- Resource Lists, sitemaps, Change Lists, channels ---------------------------------------------
 
 
+class PartsOfBefore(ListVisitor):
+    """Reads no part again that is as it was, and gives each its number, which it keeps. An entry
+    that cannot be read is skipped; without any whole document, there is no state."""
+
+    def __init__(self, source: SourceAdapter, url: str, known: Parts) -> None:
+        self._source = source
+        self._url = url
+        self._known = known
+        self._free = 1 + max([0, *(number for number, _ in known.values())])
+        self._new: Parts = {}
+
+    def place_of(self, url: str) -> tuple[int, Tag]:
+        if url not in self._known and url not in self._new:
+            number = 0 if url == self._url else self._free + len(self._new)
+            self._new[url] = number, Tag()
+        return self._known.get(url) or self._new[url]
+
+    def known(self, url: str) -> Tag:
+        return self.place_of(url)[1]
+
+    def unchanged(self, url: str) -> None:
+        self._source.parts[url] = number, _ = self.place_of(url)
+        self._source.unchanged.add(number)
+
+    def skipped(self, url: str, what: str) -> None:
+        self._source.skip(f"{url}: {what}")
+
+
 class ListedSource(SourceAdapter):
     """A Resource List or sitemap, Change Lists, or both."""
 
@@ -203,14 +232,15 @@ class ListedSource(SourceAdapter):
         if url is None:
             return
         known, self.parts = self.parts, {}
-        free = 1 + max([0, *(number for number, _ in known.values())])
-        walk = IndexWalk(url, *self.offered.other_sitemaps)
-        for each in walk:
-            first = 0 if each == url else free + len(self.parts)
-            number, tag = known.get(each) or (first, Tag())
-            async with aclosing(self._list(walk, number, tag)) as pieces:
-                async for piece in pieces:
-                    yield piece
+        visitor = PartsOfBefore(self, url, known)
+        lists = read_list(self.web, visitor, url, *self.offered.other_sitemaps)
+        async with aclosing(lists) as pieces:
+            async for piece in pieces:
+                number, _ = visitor.place_of(piece.document.url)
+                if piece.is_end:
+                    self._end(piece, number)
+                else:
+                    yield self._piece(piece.document, piece.entries, number)
         self.may_have_moved = self._pages > 1 and not is_one_moment(self._moments, self.began)
         if self.parts.keys() == known.keys() and 0 < len(known) == len(self.unchanged):
             raise Unchanged
@@ -220,32 +250,15 @@ class ListedSource(SourceAdapter):
             self.at, at = None, Position(int(self.began) * MICROSECONDS)
         self.cursor = None if at is None else str(at)
 
-    async def _list(self, walk: IndexWalk, number: int, tag: Tag) -> Pieces:
-        """One list; of an index, the walk goes on with the parts."""
-        url, parts = walk.url, list[str]()
-        document = RemoteDocument(self.web, url, tag)
-        try:
-            async with aclosing(aiter(document)) as pieces:
-                async for entries in pieces:
-                    if document.head.root == "urlset":
-                        yield self._piece(document, entries, number)
-                    else:
-                        parts += [entry.loc for entry in entries]
-        except Unchanged:
-            self.parts[url] = number, tag
-            self.unchanged.add(number)
-            return
-        for what in document.skipped:
-            self.skip(f"{url}: {what}")
-        if walk.depth == 0 or self.cursor is None:
+    def _end(self, piece: ListPiece, number: int) -> None:
+        """A list, or an index, was read to its end."""
+        document = piece.document
+        if piece.depth == 0 or self.cursor is None:
             self.cursor = document.head.md.at or self.cursor
-        if document.head.root == "urlset":
-            self.parts[url] = number, document.tag
+        if not piece.is_index:
+            self.parts[document.url] = number, document.tag
             self._pages += document.pages
             self._moments |= document.moments
-            return
-        for wrong in walk.under(parts):
-            raise Refused(wrong)
 
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
         self.via = joined(document.url, document.head.link("up") or self.offered.url)

@@ -21,6 +21,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import IndexWalk, Malformed, RemoteDocument
+from rsnotify_client.lists import ListVisitor, read_list
 from rsnotify_client.moments import ChangeOrder, Furthest, believed, is_ahead
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web
@@ -148,6 +149,19 @@ def closed_at(first: Head, last: Head, now: float = inf) -> Position | None:
 
 
 # Fetching ---------------------------------------------------------------------------------------
+
+
+class Skipping(ListVisitor):
+    """Names entries and parts that cannot be read, and goes on."""
+
+    def __init__(self, skip: Callable[[str], object]) -> None:
+        self._skip = skip
+
+    def skipped(self, url: str, what: str) -> None:
+        self._skip(f"{url}: {what}")
+
+    def misnamed(self, what: str) -> None:
+        self._skip(what)
 
 
 class ChangeLists:
@@ -292,17 +306,10 @@ class ChangeLists:
 
     async def _listed(self, url: str) -> list[tuple[str, Entry]]:
         """What a document, or each document of an index, lists; each entry with its address."""
-        listed, walk = list[tuple[str, Entry]](), IndexWalk(url)
-        for each in walk:
-            document = RemoteDocument(self._web, each)
-            found = [entry async for entries in document for entry in entries]
-            for skipped in document.skipped:
-                self._skip(f"{each}: {skipped}")
-            if document.head.root == "urlset":
-                listed += [(each, entry) for entry in found]
-            elif found:
-                for wrong in walk.under([entry.loc for entry in found]):
-                    self._skip(wrong)
+        listed = list[tuple[str, Entry]]()
+        async with aclosing(read_list(self._web, Skipping(self._skip), url)) as pieces:
+            async for piece in pieces:
+                listed += [(piece.document.url, entry) for entry in piece.entries]
         return listed
 
     def _address_of(self, url: str) -> str:

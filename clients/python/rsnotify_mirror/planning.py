@@ -10,7 +10,7 @@ Source that was set back: what its lists leave out is asked for by the next one.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from time import time
 from urllib.parse import urljoin
@@ -27,14 +27,14 @@ from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
-from rsnotify_client.documents import IndexWalk, RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.lists import ListPiece, ListVisitor, read_list
 from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.moments import ahead_of_its_time, is_ahead, is_one_moment, set_back
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
-from rsnotify_client.web import Refused, Tag, Unchanged, Web
+from rsnotify_client.web import Refused, Tag, Web
 from rsnotify_mirror.paths import Map
 from rsnotify_mirror.plan import (
     SOURCE_BACKOFF,
@@ -601,40 +601,20 @@ class Baseline:
         self._pages = self.listed = self._nameless = 0
         self._began = time()
         others = [joined(self._offered.url, each) for each in self._offered.other_sitemaps]
-        walk, at = IndexWalk(url, *others, locate=_joined), None
-        for each in walk:
-            found = await self._list(walk)
-            at = found if each == url else at
+        at: Position | None = None
+        async for piece in self._read(url, *others):
+            head, name = piece.document.head, piece.document.url
+            if piece.depth == 0:
+                self._note_moment(name, head.md.at)
+            self._plan(piece.entries, is_held_back=self._fills)
+            if piece.is_end and piece.depth == 0:
+                self.completed = position_of(head.md.completed)
+                at = self._moment(name, head) if name == url else at
         return None if others else at  # several lists are not one moment: they are read again
 
     @property
     def _may_have_moved(self) -> bool:
         return self._pages > 1 and not is_one_moment(self._moments, self._began)
-
-    async def _list(self, walk: IndexWalk) -> Position | None:
-        """Plan what one list has; of an index, the walk goes on with the parts."""
-        head: Head | None = None
-        url, parts = walk.url, list[Entry]()
-        async for head, entries in self._read(url):
-            if not walk.depth:
-                self._note_moment(url, head.md.at)
-            if head.root == "sitemapindex":
-                parts += [each for each in entries if each.loc]
-                self._nameless += sum(not each.loc for each in entries)
-            else:
-                self._plan(entries, is_held_back=self._fills)
-        if head is None:
-            return None
-        if head.root == "sitemapindex":
-            self._name(walk, parts)
-        if not walk.depth:
-            self.completed = position_of(head.md.completed)
-            return self._moment(url, head)
-        return None
-
-    def _name(self, walk: IndexWalk, parts: Sequence[Entry]) -> None:
-        for wrong in walk.under([each.loc for each in parts]):
-            self.skip(wrong)
 
     def _moment(self, url: str, head: Head) -> Position | None:
         """Of when a list is; if it says a time that is yet to come, when the reading began."""
@@ -654,37 +634,19 @@ class Baseline:
         if at != self._state.fact(LISTED):
             self._state.set_fact(LISTED, at)
 
-    async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
-        """The entries of a list; a part that cannot be read is skipped and named."""
-        document = RemoteDocument(self._web, url, self._tags.get(url, Tag()))
-        pages = attempt = 0
-        while attempt < ATTEMPTS:
-            try:
-                async for entries in document:
-                    self._now = document.now
-                    yield document.head, entries
+    async def _read(self, *urls: str) -> AsyncIterator[ListPiece]:
+        """The entries of lists; what cannot be read is skipped and named."""
+        visitor = BaselineVisitor(self.skip, self._tags)
+        async with aclosing(read_list(self._web, visitor, *urls, locate=_joined)) as pieces:
+            async for piece in pieces:
+                document = piece.document
                 self._now = document.now
-                yield document.head, []
-            except TryAgain as error:
-                attempt, pages = (0 if document.pages > pages else attempt) + 1, document.pages
-                if attempt == ATTEMPTS:
-                    self.skip(error.detail)
-                else:
-                    await asyncio.sleep(pause_after(error, attempt))
-            except Unchanged:  # since the reading before
-                self._pages += 1
-                return
-            except Rejected as error:
-                self.skip(error.detail)
-                return
-            else:
-                for skipped in document.skipped:
-                    self.skip(f"{url}: {skipped}")
-                if document.head.root == "urlset":
+                yield piece
+                if piece.is_end and piece.is_whole and not piece.is_index:
                     self._pages += document.pages
                     self._moments |= document.moments
-                    self._tags[url] = document.tag
-                return
+                    self._tags[document.url] = document.tag
+        self._pages += visitor.unchanged_count
 
     async def _changes(self, lists: ChangeLists) -> Position | None:
         """All changes together, which stand for a list of resources where there is none."""
@@ -743,20 +705,17 @@ class Baseline:
     async def _packages_of(self, url: str) -> AsyncIterator[tuple[Head, str, list[Entry]]]:
         """The parts of a Resource Dump; the last has the head of the whole, and where it was."""
         whole: tuple[Head, str, list[Entry]] | None = None
-        walk = IndexWalk(url, locate=_joined)
-        for each in walk:
-            head: Head | None = None
-            parts, packages = list[Entry](), list[Entry]()
-            async for head, entries in self._read(each):
-                (parts if head.root == "sitemapindex" else packages).extend(entries)
-            if head is None:
+        packages = list[Entry]()
+        async for piece in self._read(url):
+            packages += piece.entries
+            if not piece.is_end:
                 continue
-            if head.root == "sitemapindex":
-                self._name(walk, parts)
-            if not walk.depth:
-                whole = head, each, packages
+            found = piece.document.head, piece.document.url, packages
+            packages = []
+            if piece.depth == 0:
+                whole = found
             else:
-                yield head, each, packages  # read to its end: they may need its connection
+                yield found  # read to its end: they may need its connection
         if whole is not None:
             yield whole
 
@@ -768,8 +727,8 @@ class Baseline:
                     await self._packages.unpack(wanted, package)
                 return
             if contents is not None:
-                async for _, entries in self._read(contents):
-                    self._plan(entries, is_held_back=True)
+                async for piece in self._read(contents):
+                    self._plan(piece.entries, is_held_back=True)
                 await self._packages.unpack(wanted, None)
             else:
                 async with self._packages.open(wanted) as package:
@@ -784,6 +743,36 @@ class Baseline:
             self.skip(error.detail)
         if not is_planned:
             self._state.release(time())
+
+
+class BaselineVisitor(ListVisitor):
+    """Goes on where something cannot be read, and names it; asks again where no answer came."""
+
+    def __init__(self, skip: Callable[[str], None], tags: Mapping[str, Tag]) -> None:
+        self.unchanged_count = 0
+        self._skip = skip
+        self._tags = tags
+
+    def known(self, url: str) -> Tag:
+        """Since the reading before."""
+        return self._tags.get(url, Tag())
+
+    def unchanged(self, url: str) -> None:  # noqa: ARG002
+        self.unchanged_count += 1
+
+    def skipped(self, url: str, what: str) -> None:
+        self._skip(f"{url}: {what}")
+
+    def misnamed(self, what: str) -> None:
+        self._skip(what)
+
+    def unread(self, error: Rejected | TryAgain) -> None:
+        self._skip(error.detail)
+
+    async def again(self, error: TryAgain, failures: int) -> bool:
+        if failures < ATTEMPTS:
+            await asyncio.sleep(pause_after(error, failures))
+        return failures < ATTEMPTS
 
 
 def record(
