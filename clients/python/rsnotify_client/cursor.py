@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, shown
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.database import checked, keep, open_file
+from rsnotify_client.database import FULL, check_path, checked, keep, open_file, wrong_place
 
 POSITION = ("from", "since")  # parameters of a channel's address that say where to begin
 
@@ -48,6 +48,7 @@ class FileCursor:
     """Keeps a cursor in a file: a datetime, and on the second line the followed address."""
 
     def __init__(self, path: str | Path) -> None:
+        check_path(path, lambda said: CursorError(f"cursor {said}"))
         self.path = Path(path)
         self._address = ""
 
@@ -72,8 +73,12 @@ class FileCursor:
             return Position.parse(place), address
         except FileNotFoundError:
             return None, ""
-        except (OSError, ValueError) as error:
-            raise CursorError(f"cursor {self.path}: {error}") from None
+        except OSError as error:
+            raise self._unusable(error) from None
+        except UnicodeDecodeError:
+            raise CursorError(f"cursor {self.path}: it is no text: {ANEW}") from None
+        except ValueError as error:
+            raise CursorError(f"cursor {self.path}: {shown(str(error))}: {ANEW}") from None
 
     def save(self, position: Position) -> None:
         """Keep this position; killed meanwhile, the file has the one or the other."""
@@ -82,7 +87,14 @@ class FileCursor:
             part.write_text(f"{position}\n{self._address}".strip() + "\n")
             part.replace(self.path)
         except OSError as error:
-            raise CursorError(f"cursor {self.path}: {error.strerror}") from None
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> CursorError:
+        said = error.strerror or str(error)
+        advice = "make room on its disk" if error.errno in FULL else wrong_place(self.path)
+        if advice in (None, said.lower()):
+            advice = ANEW
+        return CursorError(f"cursor {self.path}: {said}: {advice}")
 
 
 class SqliteCursor:

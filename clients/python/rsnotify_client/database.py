@@ -6,6 +6,7 @@ name and what to do; that is one sentence for a disk that is full, a file that i
 or may not be written. Nothing here knows what is in a file.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ LOCKED_SECONDS = 10.0
 CACHE_KIB = 16 * 1024
 """What SQLite may keep in memory of what it has written down."""
 AGAIN_SECONDS = 0.01
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""How the system says that there is no more room for a file."""
 UNWRITABLE = "the file and its directory must be writable"
 
 Mode = Literal["ro", "rw", "rwc"]
@@ -36,6 +39,7 @@ def open_file(
     any_thread: bool = False,
 ) -> sqlite3.Connection:
     """Connect to a file; without an isolation level, each statement is a transaction of its own."""
+    check_path(path)
     return sqlite3.connect(
         f"{Path(path).absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -113,13 +117,31 @@ def with_advice(
     return None
 
 
+def check_path(
+    path: str | os.PathLike[str], error_of: Callable[[str], Exception] = InvalidSettings
+) -> None:
+    """Refuse what cannot be the name of any file."""
+    name = os.fspath(path)
+    try:
+        has_nul = b"\0" in os.fsencode(name)
+    except UnicodeEncodeError:
+        raise error_of(
+            f"{name!r} cannot be a path: it has a character that none can have"
+        ) from None
+    if has_nul:
+        raise error_of(f"{name!r} cannot be a path: it has a NUL")
+
+
 def wrong_place(path: str | os.PathLike[str]) -> str | None:
     """Why no file can be there, as far as that shows without opening one."""
     file = Path(path).absolute()
-    if file.is_dir():
-        return "it is a directory; name a file in it"
-    if not file.parent.is_dir():
-        return "its directory must exist"
+    try:
+        if file.is_dir():
+            return "it is a directory; name a file in it"
+        if not file.parent.is_dir():
+            return "its directory must exist"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
     is_writable = all(os.access(each, os.W_OK) for each in (file.parent, file) if each.exists())
     return None if is_writable else UNWRITABLE
 

@@ -10,12 +10,13 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.database import Mode, keep, open_file, with_advice
+from rsnotify_client.database import Mode, check_path, keep, open_file, with_advice
 from rsnotify_client.outbox import INSERT, Database, Execute, OutboxTable, statements
 from rsnotify_client.queue import Batch, OutboxError
 
@@ -35,6 +36,7 @@ class SqliteTable(OutboxTable):
     _mode: Mode = "rw"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        check_path(path, lambda said: OutboxError(f"the outbox {said}"))
         self._path = Path(path).absolute()
         self._lead_file: IO[bytes] | None = None
         self._is_unusable = False
@@ -99,8 +101,9 @@ class SqliteTable(OutboxTable):
         execute("BEGIN IMMEDIATE")
 
     def _missing(self, text: str) -> str | None:
-        if self._mode == "rw" and not self._path.exists():
-            return "there is no such file"
+        with suppress(OSError):  # such as of a name that is too long
+            if self._mode == "rw" and not self._path.exists():
+                return "there is no such file"
         return super()._missing(text)
 
     def _with_advice(self, text: str) -> str:

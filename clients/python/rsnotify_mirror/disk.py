@@ -8,11 +8,12 @@ import errno
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from rsnotify.errors import InvalidSettings
 from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
@@ -31,12 +32,26 @@ class Disk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with self.checked():
+            self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._folders: OrderedDict[str, int] = OrderedDict()
 
     def close(self) -> None:
         self._forget_all()
         os.close(self._root)
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """What cannot be done with the directory itself is an error that a user can understand."""
+        try:
+            yield
+        except InTheWay as error:
+            raise InvalidSettings(f"{self.root}: {error.strerror}") from None
+        except OSError as error:
+            raise InvalidSettings(
+                f"{self.root} cannot be used: {error.strerror}: look whether it is there, and "
+                "whether its files may be written"
+            ) from None
 
     # Parts --------------------------------------------------------------------------------------
 

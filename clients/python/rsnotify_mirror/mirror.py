@@ -13,6 +13,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import time
 from types import TracebackType
@@ -21,6 +22,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.database import check_path
 from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.token import Token
@@ -53,6 +55,7 @@ class AsyncMirror:
         on_status: OnStatus | None = None,
         network: NetworkOptions | None = None,
     ) -> None:
+        check_path(directory)
         directory = Path(directory)
         self.sums = Sums()
         self.url = url
@@ -104,11 +107,11 @@ class AsyncMirror:
         traceback: TracebackType | None,
     ) -> None:
         await self.web.close()
-        self._disk.sweep(self.state.begun)
-        self._disk.close()
-        if self._kept is not None:
-            self._kept.close()
-        self.state.close()
+        with closing(self.state), closing(self._disk), ExitStack() as kept:
+            if self._kept is not None:
+                kept.callback(self._kept.close)
+            with self.state.checked(), self._disk.checked():
+                self._disk.sweep(self.state.begun)
 
     # What a caller wants ------------------------------------------------------------------------
 
@@ -118,7 +121,7 @@ class AsyncMirror:
             await self._begin()
             is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
             self._watch.trouble = None if is_whole else NOT_WHOLE
-        return is_whole and self.state.counts()[1] == 0
+            return is_whole and self.state.counts()[1] == 0
 
     async def run(self) -> None:
         """Keep the copy in step until cancelled."""
@@ -129,7 +132,8 @@ class AsyncMirror:
 
     async def _begin(self) -> None:
         await self._planner.prepare()
-        self._disk.sweep(self.state.begun)
+        with self._disk.checked():
+            self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
         self.state.forget_gone(time() - GONE_SECONDS)
         if self._has_hook:
@@ -257,6 +261,7 @@ def _check_apart(directory: Path, kept: Path | None) -> None:
     _check_outside(str(directory), real.parent)
     if kept is None:
         return
+    check_path(kept, lambda said: InvalidSettings(f"--keep-deleted {said}"))
     option, real_kept = f"--keep-deleted {kept}", Path(os.path.realpath(kept))
     if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
         raise InvalidSettings(f"{option}: name a directory outside {directory}, and not around it")

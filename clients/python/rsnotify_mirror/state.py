@@ -228,12 +228,14 @@ class State:
         self.close()
 
     def close(self) -> None:
-        if hasattr(self, "_database"):
-            self.commit()
-            self._database.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        try:
+            if hasattr(self, "_database"):
+                with closing(self._database), self.checked():
+                    self.commit()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
     # Transactions -------------------------------------------------------------------------------
 
