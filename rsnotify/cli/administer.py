@@ -37,6 +37,7 @@ ADDRESSES = (
     "channel_hub",
 )
 """What of a set may lie elsewhere, by the names that the HTTP API has for it."""
+IIIF_TYPES = ("Manifest", "Collection")
 CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
 
@@ -137,6 +138,10 @@ def edit_set(
     atom: Annotated[
         bool | None, Option("--atom/--no-atom", help="Whether its changes are a feed, too.")
     ] = None,
+    iiif: Annotated[
+        str | None,
+        Option(metavar="TYPE", help="What its resources are to IIIF: Manifest, Collection; none."),
+    ] = None,
     max_bytes: MaxBytes = None,
     json: Json = False,
     hub: Hub = HERE,
@@ -152,6 +157,9 @@ def edit_set(
         chosen[name_of_address] = url
     if max_bytes is not None:
         chosen["max_bytes"] = max_bytes or None
+    if iiif is not None:
+        check_choice("--iiif", iiif, (*IIIF_TYPES, "none"))
+        chosen["iiif"] = None if iiif == "none" else iiif
     if not chosen:
         raise typer.BadParameter("say what to edit, such as --private or --address NAME=URL")
     record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)

@@ -156,6 +156,7 @@ _STREAM = Operation(
 )
 _OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}}
 _FEED: Mapping[int, Content] = {200: {"application/atom+xml": ANY_TEXT}, 304: {}}
+_ACTIVITIES: Mapping[int, Content] = {200: {"application/ld+json": ANY_OBJECT}, 304: {}}
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
 _OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
@@ -284,6 +285,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/{set}/feed.atom"): Operation("reader", _FEED, ("access_token",), CONDITIONS),
     ("GET", "/{set}/feed/{from_}.atom"): Operation(
         "reader", _FEED, ("access_token",), CONDITIONS, errors=(410,)
+    ),
+    ("GET", "/{set}/activities"): Operation("reader", _ACTIVITIES, ("access_token",), CONDITIONS),
+    ("GET", "/{set}/activities/{from_}"): Operation(
+        "reader", _ACTIVITIES, ("access_token",), CONDITIONS, errors=(410,)
     ),
     ("GET", "/{set}/oai"): Operation("reader", _OAI, OAI, errors=(404,)),
     ("POST", "/{set}/oai"): Operation(

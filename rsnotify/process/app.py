@@ -32,10 +32,17 @@ from rsnotify.resourcesync.notification import (
     change_list_index,
 )
 from rsnotify.streams.streams import Streams
-from rsnotify.views.feed_endpoint import FeedEndpoint, archive_path, feed_path
 from rsnotify.views.harvests import Harvests
 from rsnotify.views.journal_pages import JournalPages
 from rsnotify.views.oai_endpoint import OaiEndpoint, oai_path
+from rsnotify.views.paged_views import (
+    ActivitiesEndpoint,
+    FeedEndpoint,
+    activities_page_path,
+    activities_path,
+    archive_path,
+    feed_path,
+)
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
@@ -271,13 +278,22 @@ def _view_routes(parts: Composition) -> Routes:
     email = parts.settings.admin_email
     oai = OaiEndpoint(journals, parts.access, parts.base_url, harvests, email)
     admission = SetAdmission(journals, parts.access, parts.base_url)
-    return view_routes(oai, FeedEndpoint(admission, JournalPages(journals, stores.windows)))
+    pages = JournalPages(journals, stores.windows)
+    return [*oai_routes(oai), *paged_view_routes(admission, pages)]
 
 
-def view_routes(oai: OaiEndpoint, feed: FeedEndpoint) -> Routes:
+def paged_view_routes(admission: SetAdmission, pages: JournalPages) -> Routes:
+    feed, activities = FeedEndpoint(admission, pages), ActivitiesEndpoint(admission, pages)
     return [
         Route(feed_path("{set}"), feed.newest),
         Route(archive_path("{set}", "{from_}"), feed.archive),
+        Route(activities_path("{set}"), activities.collection),
+        Route(activities_page_path("{set}", "{from_}"), activities.page),
+    ]
+
+
+def oai_routes(oai: OaiEndpoint) -> Routes:
+    return [
         Route(oai_path("{set}"), oai.get),
         Route(oai_path("{set}"), oai.post, methods=["POST"]),
     ]

@@ -1,11 +1,15 @@
 """What a set is besides its changes: its name, the options of its operator, when it was made."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind, wrong_name
+
+IiifType = Literal["Manifest", "Collection"]
+"""What the resources of a set may be to IIIF."""
 
 
 class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +35,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     channel_hub: str | None = None
     sockets_first: bool = False  # for Destinations that know version 0.8 only
     max_bytes: int | None = None  # that it may take of Redis; else half of what Redis may use
+    iiif: IiifType | None = None  # what its resources are to IIIF, if anything
     atom: bool = True  # whether its changes can be read as a feed
     oai: bool = True  # whether it can be harvested by OAI-PMH, if the hub has an admin's email
 

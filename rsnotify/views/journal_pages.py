@@ -31,6 +31,17 @@ class JournalPage(NamedTuple):
     changed: Position  # when it got the newest of them
 
     @property
+    def newest(self) -> Position:
+        """Its newest change, or where it begins."""
+        return self.rows[-1][0] if self.rows else self.from_
+
+    @property
+    def tag(self) -> str:
+        """What stands for its content, and for where it leads."""
+        places = self.from_, self.newest, self.prev or 0, self.next or 0
+        return "-".join(f"{int(each):x}" for each in places)
+
+    @property
     def is_fixed(self) -> bool:
         """Whether it gets no more changes."""
         return self.next is not None
@@ -90,6 +101,8 @@ class JournalPages:
         if len(rows) > PAGE_CHANGES:
             rows = rows[:PAGE_CHANGES]
             following = rows[-1][0]
+        if following is not None and following >= record.head:
+            following = None  # nothing stands there yet
         begins = record.window_from if window is None else window.from_
         prev = (
             await self._before(name, begins)

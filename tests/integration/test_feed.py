@@ -1,8 +1,9 @@
-"""The Atom feed of a set over a real Redis: read as RFC 5005 says, and as its archives age."""
+"""A set's feed and its activities over a real Redis: read by their protocols, while they age."""
 
+import json
 import random
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from lxml import etree
@@ -11,13 +12,12 @@ from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
 from rsnotify.documents.responses import SetAdmission
-from rsnotify.http.endpoints import Route
-from rsnotify.process.app import build_app
+from rsnotify.process.app import build_app, paged_view_routes
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.sets.options import SetOptions
-from rsnotify.views.feed_endpoint import FeedEndpoint, archive_path, feed_path
 from rsnotify.views.journal_pages import PAGE_CHANGES, JournalPages
+from rsnotify.views.paged_views import archive_path, feed_path
 from tests.integration.test_oai import in_a_later_second
 from tests.support.faults import Losing
 from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
@@ -56,13 +56,8 @@ class Feed:
         self.pulling = pulling
         access = Access(Tokens(pulling.client), TOKEN)
         admission = SetAdmission(pulling.hub, access, BaseUrl(BASE))
-        feed = FeedEndpoint(admission, JournalPages(pulling.hub, pulling.windows))
-        self.app = build_app(
-            [
-                Route(feed_path("{set}"), feed.newest),
-                Route(archive_path("{set}", "{from_}"), feed.archive),
-            ]
-        )
+        pages = JournalPages(pulling.hub, pulling.windows)
+        self.app = build_app(paged_view_routes(admission, pages))
 
     async def ask(self, path: str = feed_path(SET), **headers: str) -> Answer:
         return await self.pulling.get(path.removeprefix(BASE), app=self.app, **headers)
@@ -256,3 +251,69 @@ async def test_a_feed_can_be_left_out_and_is_private_with_its_set(pulling):
     await pulling.hub.edit_set(SET, {"atom": False})
     refused = await feed.ask()
     assert (refused.status, b"--atom" in refused.body) == (404, True)
+
+
+# --- activities -----------------------------------------------------------------------------------
+
+
+async def activities(feed: Feed) -> dict[str, dict[str, Any]]:
+    """Every page by its address, from the last one back."""
+    collection = json.loads((await feed.ask(f"/{SET}/activities")).body)
+    found: dict[str, dict[str, Any]] = {}
+    place = collection["last"]["id"]
+    while place:
+        answer = await feed.ask(place)
+        assert answer.status == 200, answer.body
+        found[place] = page = json.loads(answer.body)
+        assert (page["id"], page["partOf"]["id"]) == (place, collection["id"])
+        place = page.get("prev", {}).get("id")
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("window", [10_000, 100, 130])
+async def test_the_pages_of_activities_are_all_changes_once_and_keep_their_content(
+    client: Client, seed: int, window: int
+):
+    """Walked from the last page back; and each page leads on to the one that came from it."""
+    chosen, had = random.Random(seed), dict[str, list[dict[str, Any]]]()
+    async with Pulling(client, changes=window) as pulling:
+        await pulling.hub.edit_set(SET, {"iiif": "Manifest"})
+        feed = Feed(pulling)
+        for _ in range(6):
+            await change(pulling, chosen.choice((1, 40, 99, 100, 101, 230)), chosen)
+            if chosen.random() < 0.4:
+                await pulling.keep_windows()
+                await pulling.let_go_of_all()
+            pages = await activities(feed)
+            items = [item for page in reversed(pages.values()) for item in page["orderedItems"]]
+            told = [
+                (item["endTime"], item["object"]["id"], item["type"] == "Delete") for item in items
+            ]
+            assert told == await published(pulling)
+            newest, *older = pages
+            assert "next" not in pages[newest]
+            following = [pages[name]["next"]["id"] for name in older]
+            assert following == [*pages][: len(older)]
+            for name, page in pages.items():
+                before = had.setdefault(name, page["orderedItems"])
+                assert page["orderedItems"][: len(before)] == before
+                had[name] = page["orderedItems"]
+
+
+async def test_activities_are_only_of_what_is_something_to_iiif(feed):
+    await feed.pulling.update("a")
+    refused = await feed.ask(f"/{SET}/activities")
+    assert (refused.status, b"--iiif Manifest" in refused.body) == (404, True)
+    await feed.pulling.hub.edit_set(SET, {"iiif": "Collection"})
+    answer = await feed.ask(f"/{SET}/activities")
+    assert answer.headers["content-type"].startswith("application/ld+json;profile=")
+    ((_, page),) = (await activities(feed)).items()
+    (item,) = page["orderedItems"]
+    assert item["object"] == {"id": loc("a"), "type": "Collection"}
+
+
+async def test_a_set_without_changes_has_one_page_without_activities(feed):
+    await feed.pulling.hub.edit_set(SET, {"iiif": "Manifest"})
+    ((_, page),) = (await activities(feed)).items()
+    assert (page["orderedItems"], "prev" in page, "next" in page) == ([], False, False)

@@ -13,7 +13,7 @@ from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
 from rsnotify.live.journals import Journals
-from rsnotify.process.app import build_app, view_routes
+from rsnotify.process.app import build_app, oai_routes
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify.sets.options import SetOptions
 from rsnotify.views.harvests import Harvests
@@ -93,7 +93,7 @@ class Repository:
         )
         access = Access(Tokens(pulling.client), TOKEN)
         self.app = build_app(
-            view_routes(OaiEndpoint(pulling.hub, access, BaseUrl(BASE), harvests, EMAIL))
+            oai_routes(OaiEndpoint(pulling.hub, access, BaseUrl(BASE), harvests, EMAIL))
         )
 
     async def answer(self, set_name: str = SET, **asked: str) -> Answer:

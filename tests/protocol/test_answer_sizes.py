@@ -160,7 +160,8 @@ async def full_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ru
     """Whatever can be long in a public set, is."""
     data = tmp_path_factory.mktemp("full") / "data"
     async with RunningHub(data, changelist_max="20", admin_email="a@hub.example") as hub:
-        await hub.ask("PATCH", "/api/sets/dataset1", json=options("first"))
+        chosen = options("first") | {"iiif": "Manifest"}
+        await hub.ask("PATCH", "/api/sets/dataset1", json=chosen)
         for number in range(SETS):
             path = f"/api/sets/{number:x<64}"
             assert (await hub.ask("PUT", path, json=options(str(number))))[0] == 201

@@ -42,6 +42,7 @@ PURE = (
     "rsnotify/streams/cursors.py",
     "rsnotify/streams/stream_headers.py",
     "rsnotify/streams/stream_query.py",
+    "rsnotify/views/activities.py",
     "rsnotify/views/atom.py",
     "rsnotify/views/dublin_core.py",
     "rsnotify/views/listing.py",

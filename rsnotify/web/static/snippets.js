@@ -15,6 +15,7 @@ export const documents = [
   ["channel of changes", channelOf(set)],
   ["channel of new documents", channelOf(set, "framework")],
   ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
+  ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
   ["Source Description", address(".well-known/resourcesync")],
 ];
 

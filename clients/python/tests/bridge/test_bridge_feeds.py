@@ -138,12 +138,14 @@ async def test_activities_are_read_back_to_what_is_known(source, bridging):
     assert "/one" not in asked
 
 
-async def test_the_feed_of_a_set_that_is_followed_and_published_again_is_the_same(
-    real_hub, bridging, set_name
+@pytest.mark.parametrize("view", ["feed.atom", "activities"])
+async def test_a_view_of_a_set_that_is_followed_and_published_again_is_the_same(
+    real_hub, bridging, view
 ):
-    """Through the archives of a hub, and without an echo."""
-    origin = f"{set_name[:50]}-origin"
-    real_hub.add_set(origin)
+    """Through all its pages, and without an echo."""
+    bridging.set_name, origin = f"{view}-copy", f"{view}-origin"
+    real_hub.add_set(bridging.set_name)
+    real_hub.add_set(origin, iiif="Manifest")
     names = [f"a?b={number}&c=%C3%BC" for number in range(330)]
 
     def publish(change: str, *some: str) -> None:
@@ -152,7 +154,7 @@ async def test_the_feed_of_a_set_that_is_followed_and_published_again_is_the_sam
 
     publish("created", *names)
     publish("deleted", names[5])
-    feed = f"{real_hub.url}/{origin}/feed.atom"
+    feed = f"{real_hub.url}/{origin}/{view}"
     facts = await bridging.once(feed)
     assert (facts.error, facts.skipped) == (None, None)
     rest = [f"http://example.com/{name}" for name in names if name != names[5]]
