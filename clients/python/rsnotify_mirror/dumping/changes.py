@@ -18,7 +18,7 @@ from rsnotify_client.database import open_scratch
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.package_writer import INDEX, XML, ZIP, MadePackage, PackageWriter
-from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
+from rsnotify_mirror.dumping.parts import MAX_ENTRIES, PIECES, Limits, Pieces
 from rsnotify_mirror.dumping.zip_records import ZipMember
 from rsnotify_mirror.state import GONE_SECONDS
 
@@ -64,12 +64,14 @@ class Changes:
 
     # Packages -----------------------------------------------------------------------------------
 
-    def packages(self, folder: Path, run: str, up: str, limits: Limits) -> Iterator[MadePackage]:
+    def packages(
+        self, folder: Path, run: str, up: str, limits: Limits, pieces: Pieces = PIECES
+    ) -> Iterator[MadePackage]:
         """Each with the changes of a time of its own, oldest first; none if nothing has changed."""
 
         def new(number: int, after: Position) -> PackageWriter:
             name, md = f"{run}-changes-{number:04}", _manifest(after, self._until)
-            return PackageWriter(folder, name, md, up, limits)
+            return PackageWriter(folder, name, md, up, limits, pieces)
 
         last, numbers = int(self.after), count(1)
         writer = new(next(numbers), self.after)

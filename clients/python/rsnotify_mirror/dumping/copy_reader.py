@@ -24,16 +24,15 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.dumping.parts import PIECES, Pieces
 from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
 from rsnotify_mirror.state import State
 
 FOLDER = "resources"  # in a package: no resource is taken for the manifest
-SMALL_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 READINGS = 10  # of a resource that is not as it is recorded; what a mirror has done it notes soon
-READING_SECONDS = 0.3
 _SEEN = "path || char(10) || wanted || char(10) || have"  # none of them has an end of line
 _HELD = "have IS NOT NULL AND path IS NOT NULL"
 _ROWS = f"SELECT loc, {_SEEN} FROM resource"  # noqa: S608
@@ -85,8 +84,9 @@ class _Differs(Exception):
 class CopyReader:
     """Reads one copy."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, pieces: Pieces = PIECES) -> None:
         self.directory = directory
+        self._pieces = pieces
         self._state = State(directory, is_writer=False)
         self._now = State(directory, is_writer=False)
         self._disk = Disk(directory)
@@ -196,7 +196,7 @@ class CopyReader:
             except (_Differs, FileNotFoundError) as error:
                 why = f"{error}" if isinstance(error, _Differs) else "its file is not there"
             if attempt:
-                time.sleep(READING_SECONDS)
+                time.sleep(self._pieces.reading_seconds)
             found = self._now.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()
             if found is None:
                 return None
@@ -207,9 +207,10 @@ class CopyReader:
         path, wanted, have = described(seen)
         descriptor = self._disk.opened(path)
         try:
-            is_short = have.length is not None and have.length < SMALL_BYTES
-            data = os.read(descriptor, (have.length or 0) + 1 if is_short else SMALL_BYTES)
-            is_long = len(data) == SMALL_BYTES
+            most = self._pieces.small_bytes
+            is_short = have.length is not None and have.length < most
+            data = os.read(descriptor, (have.length or 0) + 1 if is_short else most)
+            is_long = len(data) == most
             rest = iter(partial(os.read, descriptor, PIECE_BYTES), b"") if is_long else ()
             have, crc = _checked(have, chain((data,), rest))
             content: BytesOrFile = data

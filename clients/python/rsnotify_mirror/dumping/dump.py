@@ -24,7 +24,6 @@ from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.changes import Changes
 from rsnotify_mirror.dumping.copy_reader import (
-    SMALL_BYTES,
     Content,
     CopyReader,
     HeldRow,
@@ -42,11 +41,10 @@ from rsnotify_mirror.dumping.package_writer import (
     is_readable,
     members,
 )
-from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
+from rsnotify_mirror.dumping.parts import PIECES, DumpPart, Limits, Pieces, Range, planned
 from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
-REPORTED_ROWS = 250
 KEEP = 2  # a Destination that has read the documents of the last one finds what they name
 
 Progress = Callable[[int, int], None]
@@ -58,6 +56,7 @@ class DumpOptions(NamedTuple):
 
     base: str
     limits: Limits = Limits()
+    pieces: Pieces = PIECES
     makes_change_dumps: bool = False
     keep: int = KEEP
     leaves_out: bool = False  # what the mirror could not fetch, or is not as it was fetched
@@ -162,7 +161,9 @@ class Packing(msgspec.Struct):
             contents: dict[str, BytesOrFile] = {}
             size = 0
             for member, content in self._members(rows, old):
-                if size > SMALL_BYTES or (together and bool(contents) is (content is None)):
+                if size > self.options.pieces.small_bytes or (
+                    together and bool(contents) is (content is None)
+                ):
                     self._put(part, together, contents or package)
                     together, contents, size = [], {}, 0
                 together.append(member)
@@ -230,7 +231,8 @@ class Packing(msgspec.Struct):
 
     def _report(self, done: int) -> None:
         before, self._done = self._done, self._done + done
-        if self.progress is not None and before // REPORTED_ROWS != self._done // REPORTED_ROWS:
+        reported = self.options.pieces.reported
+        if self.progress is not None and before // reported != self._done // reported:
             self.progress(self._done, self._total)
 
 
@@ -248,7 +250,7 @@ def make(
     copy: Path, folder: DumpFolder, options: DumpOptions, progress: Progress | None = None
 ) -> Dumped:
     """Make a dump of the copy, if it has changed since the last one."""
-    with CopyReader(copy) as reader:
+    with CopyReader(copy, options.pieces) as reader:
         at, last = reader.at(without_failed=options.leaves_out), _last(folder, reader.source)
         failed = reader.failed()
         up = options.up or reader.source
@@ -270,14 +272,16 @@ def make(
         md = Md(capability="resourcedump-manifest", at=str(at))
 
         def new(number: int) -> PackageWriter:
-            return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
+            name = f"{run}-{number:04}"
+            return PackageWriter(folder.packages, name, md, up, options.limits, options.pieces)
 
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()
         if changes is not None:
             for loc, position in reader.gone(changes.after, at):
                 changes.deleted(loc, position)
-            change_packages = tuple(changes.packages(folder.packages, run, up, options.limits))
+            made = changes.packages(folder.packages, run, up, options.limits, options.pieces)
+            change_packages = tuple(made)
             same_since = None if change_packages else str(changes.after)
             changes.close()
         problems = (*failed, *packing.problems)

@@ -21,9 +21,9 @@ import msgspec
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
-from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
+from rsnotify_client.dumps import MANIFEST
 from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, NotAsFetched
-from rsnotify_mirror.dumping.parts import Limits
+from rsnotify_mirror.dumping.parts import PIECES, Limits, Pieces
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
     MOST_RECORD,
@@ -37,8 +37,6 @@ from rsnotify_mirror.dumping.zip_records import (
 
 ZIP, XML, INDEX = ".zip", ".xml", ".index"
 FORMAT = 2  # of an index: the check of one in an older format fails
-AT_ONCE = 500  # members in a piece of an index, at least
-HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
 MANIFEST_BYTES = MAX_BYTES - len(close_root("urlset"))
 ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
 ContentsAt = str | Mapping[str, BytesOrFile] | None
@@ -62,12 +60,14 @@ class MadePackage(msgspec.Struct, frozen=True):
 class PackageWriter:
     """Writes one; `close` names it, `abandon` removes what is not complete."""
 
-    def __init__(self, folder: Path, name: str, md: Md, up: str, limits: Limits) -> None:
+    def __init__(
+        self, folder: Path, name: str, md: Md, up: str, limits: Limits, pieces: Pieces = PIECES
+    ) -> None:
         self.entries = self.deleted = 0
         self.name = name
         self._folder = folder
         self._md = md
-        self._limits = limits
+        self._limits, self._pieces = limits, pieces
         self._digest = hashlib.sha256()
         self._offset = self._hashed = 0
         self._index_crc = FORMAT
@@ -98,7 +98,7 @@ class PackageWriter:
             and (before if len(members) == 1 else length) < about.bytes
             and length + ENDS <= self._limits.bytes
             and manifest <= MANIFEST_BYTES
-            and central + ENDS <= DIRECTORY_BYTES
+            and central + ENDS <= self._limits.directory_bytes
         )
 
     def put(self, members: Sequence[ZipMember], contents: ContentsAt) -> None:
@@ -115,7 +115,7 @@ class PackageWriter:
             self._central.write(b"".join(map(central_record, members)))
             self._batch += members
         self._manifest.write(b"".join([each.entry for each in members]))
-        if len(self._batch) >= AT_ONCE:
+        if len(self._batch) >= self._pieces.indexed:
             self._end_batch()
 
     def _end_batch(self) -> None:
@@ -130,7 +130,8 @@ class PackageWriter:
     def _write(self, piece: bytes) -> None:
         self._zip.write(piece)
         before, self._offset = self._offset, self._offset + len(piece)
-        if before // HASHED_BYTES != self._offset // HASHED_BYTES:
+        hashed = self._pieces.hashed_bytes
+        if before // hashed != self._offset // hashed:
             self._hash_on()
 
     def _add(self, members: Sequence[ZipMember], contents: Mapping[str, BytesOrFile]) -> None:

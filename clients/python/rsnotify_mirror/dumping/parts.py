@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
+from rsnotify_client.dumps import DIRECTORY_BYTES
+
 MAX_BYTES = 1024**3
 MAX_ENTRIES = 50_000
 JOINED = 0.75  # of what a package may hold
@@ -19,6 +21,20 @@ class Limits(NamedTuple):
 
     bytes: int = MAX_BYTES
     entries: int = MAX_ENTRIES
+    directory_bytes: int = DIRECTORY_BYTES  # of the ZIP: a Destination reads no more
+
+
+class Pieces(NamedTuple):
+    """How much is done at a time; what is in a dump does not depend on it."""
+
+    small_bytes: int = 1024 * 1024  # of resources that are held in memory
+    indexed: int = 500  # members in a piece of an index, at least
+    hashed_bytes: int = 16 * 1024 * 1024  # by the thread
+    reported: int = 250  # resources that are done, between two reports
+    reading_seconds: float = 0.3  # before a resource is read again that is not as it is recorded
+
+
+PIECES = Pieces()
 
 
 class Range(NamedTuple):

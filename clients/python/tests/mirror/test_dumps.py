@@ -29,7 +29,7 @@ from rsnotify_mirror.dumping.dump import KEEP, STATED_BYTES, Dumped, DumpOptions
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.package_writer import members
 from rsnotify_mirror.dumping.parts import DumpPart as Part
-from rsnotify_mirror.dumping.parts import Limits, Range, planned
+from rsnotify_mirror.dumping.parts import Limits, Pieces, Range, planned
 from rsnotify_mirror.dumping.zip_records import (
     LIMIT_32,
     ZipMember,
@@ -47,6 +47,7 @@ from tests.unit.test_examples import schema
 
 BASE = "http://dumps.example/d/"
 OPTIONS = DumpOptions(BASE, makes_change_dumps=True)
+AT_ONCE = Pieces(reading_seconds=0.001)  # nobody waits for what does not come right
 
 
 def dump(copy: Path, out: Path, options: DumpOptions = OPTIONS) -> Dumped:
@@ -233,29 +234,25 @@ async def test_packages_are_within_their_limits(copied, tmp_path):
     assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [34]
 
 
-async def test_however_short_they_are_few_are_in_memory_at_a_time(source, tmp_path, monkeypatch):
+async def test_however_short_they_are_few_are_in_memory_at_a_time(source, tmp_path):
     """Neither now nor by the next dump, which reads a piece of the index at a time."""
-    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 10 * STATED_BYTES)
-    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", 1)
+    options = OPTIONS._replace(pieces=Pieces(small_bytes=10 * STATED_BYTES, indexed=1))
     source.resources.clear()
     for number in range(40):
         source.add(f"r{number}.txt", b"")
     source.list_resources()
     await mirrored(source, tmp_path / "copy")
-    made = dump(tmp_path / "copy", tmp_path / "out").generation
+    made = dump(tmp_path / "copy", tmp_path / "out", options).generation
     assert made
     found = members(tmp_path / "out/packages", made.packages[0].name)
     assert [len(each) for each in found] == [11, 11, 11, 7]
 
 
-async def test_a_directory_is_never_longer_than_what_a_destination_reads(
-    copied, tmp_path, monkeypatch
-):
+async def test_a_directory_is_never_longer_than_what_a_destination_reads(copied, tmp_path):
     """That of a package names its manifest, too."""
     for most in range(500, 600, 9):
-        monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.DIRECTORY_BYTES", most)
         out = tmp_path / f"{most}"
-        dump(copied, out)
+        dump(copied, out, OPTIONS._replace(limits=Limits(directory_bytes=most)))
         for package in out.glob("packages/*.zip"):
             with zipfile.ZipFile(package) as file:
                 directory = package.stat().st_size - file.start_dir - len(end_records(1, 1, 1))
@@ -319,13 +316,12 @@ async def test_of_a_package_of_which_nothing_is_left_all_are_told_as_deleted(
 
 @pytest.mark.parametrize("at_once", [1, 7])
 async def test_what_stays_is_found_wherever_the_pieces_of_an_index_end(
-    source, copied, tmp_path, monkeypatch, at_once
+    source, copied, tmp_path, at_once
 ):
     """Each ends before an address that is new, gone or changed; the last one may be empty."""
-    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", at_once)
     out, options, chance = (
         tmp_path / "out",
-        OPTIONS._replace(limits=Limits(30_000)),
+        OPTIONS._replace(limits=Limits(30_000), pieces=Pieces(indexed=at_once)),
         Random(at_once),
     )
     dump(copied, out, options)
@@ -544,30 +540,26 @@ async def test_what_failed_is_left_out_by_name_only_where_one_says_so(source, co
     assert state_of(zips(tmp_path / "out")) == of_source(source)
 
 
-async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
-    source, copied, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
-    out = tmp_path / "out"
-    dump(copied, out)
+async def test_a_file_that_is_not_what_was_fetched_is_never_packed(source, copied, tmp_path):
+    out, options = tmp_path / "out", OPTIONS._replace(pieces=AT_ONCE)
+    dump(copied, out, options)
     before = state_of(zips(out))
     wrong = next(copied.glob("*/f0/r0.txt"))
     wrong.write_bytes(wrong.read_bytes()[::-1])
     shutil.rmtree(out)
     with pytest.raises(NotAsFetched, match=r"f0/r0\.txt: its sha-256 is"):
-        dump(copied, out)
+        dump(copied, out, options)
     assert not list(out.glob("packages/*"))
-    made = dump(copied, out, OPTIONS._replace(leaves_out=True))
+    made = dump(copied, out, options._replace(leaves_out=True))
     assert "f0/r0.txt" in made.problems[0]
     assert state_of(zips(out)) == {k: v for k, v in before.items() if not k.endswith("f0/r0.txt")}
 
 
 async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_that_is_said(
-    source, copied, tmp_path, monkeypatch
+    source, copied, tmp_path
 ):
     """Nothing that is at the Source is called deleted; the next dump has its change."""
-    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
-    out, options = tmp_path / "out", OPTIONS._replace(leaves_out=True)
+    out, options = tmp_path / "out", OPTIONS._replace(leaves_out=True, pieces=AT_ONCE)
     dump(copied, out)
     before = state_of(zips(out))
     source.change("f0/r0.txt", b"new")
@@ -589,12 +581,9 @@ async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_th
     assert state_of(zips(out, "changedump.xml"), before) == of_source(source)
 
 
-async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
-    source, copied, tmp_path, monkeypatch
-):
+async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(source, copied, tmp_path):
     """The rows of the dump are those of its beginning."""
-    monkeypatch.setattr("rsnotify_mirror.dumping.dump.REPORTED_ROWS", 1)
-    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 0)  # one after another
+    options = OPTIONS._replace(pieces=Pieces(reported=1, small_bytes=0))  # one after another
     out, source_now = tmp_path / "out", source
     with DumpFolder(out) as folder:
         replaced = False
@@ -613,7 +602,7 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
                 digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
                 state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
 
-        assert make(copied, folder, OPTIONS, progress).problems == ()
+        assert make(copied, folder, options, progress).problems == ()
     source_now.resources["/f2/r8.txt"] = b"new"
     assert state_of(zips(out)) == of_source(source)
 
@@ -634,10 +623,9 @@ async def test_a_long_file_that_somebody_writes_into_while_it_is_read_is_no_dump
             path.write_bytes(written)
         return content
 
-    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.SMALL_BYTES", 500)
     monkeypatch.setattr(CopyReader, "read", write_after)
     with pytest.raises(NotAsFetched, match="/long: its file was written into"):
-        dump(copy, out)
+        dump(copy, out, OPTIONS._replace(pieces=Pieces(small_bytes=500)))
     assert not list(out.glob("packages/*"))
 
 
@@ -690,10 +678,9 @@ async def test_what_the_disk_did_not_take_is_no_dump(copied, tmp_path, monkeypat
             raise refused.pop()
         sync(file)
 
-    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.HASHED_BYTES", 10_000)
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="broken"):
-        dump(copied, tmp_path / "out")
+        dump(copied, tmp_path / "out", OPTIONS._replace(pieces=Pieces(hashed_bytes=10_000)))
     assert not list(tmp_path.glob("out/packages/*"))
 
 
