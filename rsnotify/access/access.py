@@ -69,8 +69,15 @@ class Access:
         jwts: JwtJudge | None = None,
         own_origin: OriginOf = no_origin,
         allowed_origins: Collection[str] | None = None,
+        token_seconds: float = TOKEN_SECONDS,
+        tokens_known: int = TOKENS_KNOWN,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tokens = tokens
+        self.token_seconds = token_seconds
+        """For how long the rights of a token are believed."""
+        self.clock = clock
+        self._tokens_known = tokens_known
         self._admin_token = admin_token.encode()
         self.client_address = client_address
         """Finds the address of a peer, for the limits per address."""
@@ -80,8 +87,8 @@ class Access:
         named = frozenset(allowed_origins or ()) - {"*", "null"}
         self.cookie_origins = frozenset() if jwts is None else named
         """Other origins whose pages may send the cookie of their visitors."""
-        self._throttle = TokenThrottle()
-        self._publishes = RateLimit(publishes_per_second)
+        self._throttle = TokenThrottle(clock)
+        self._publishes = RateLimit(publishes_per_second, clock)
         self._known: dict[str, tuple[float, Token]] = {}
         self._unknown: dict[str, float] = {}  # tokens that Redis does not have: until when
         tokens.made.append(self._forget_unknown)
@@ -253,19 +260,19 @@ class Access:
         if self._tokens.is_revoked(secret) or len(secret) > SECRET_CHARACTERS:
             return None
         until, token = self._known.get(secret, (0.0, None))
-        if monotonic() < until:
+        if self.clock() < until:
             return token
         unknown = self._unknown  # as it is before Redis is asked: a token may be made meanwhile
-        if monotonic() < unknown.get(secret, 0.0):
+        if self.clock() < unknown.get(secret, 0.0):
             return None
         token = await self._tokens.find(secret)
         for kept in (self._known, unknown):
-            if len(kept) >= TOKENS_KNOWN:
+            if len(kept) >= self._tokens_known:
                 kept.clear()
         if token is None:
-            unknown[secret] = monotonic() + UNKNOWN_SECONDS
+            unknown[secret] = self.clock() + UNKNOWN_SECONDS
         else:
-            self._known[secret] = (monotonic() + TOKEN_SECONDS, token)
+            self._known[secret] = (self.clock() + self.token_seconds, token)
             await self._note_use(token)
         return token
 
@@ -275,11 +282,11 @@ class Access:
 
     async def _note_use(self, token: Token) -> None:
         """Note once a minute that the token is used; it does not matter if that fails."""
-        if monotonic() < self._noted.get(token.id, 0.0):
+        if self.clock() < self._noted.get(token.id, 0.0):
             return
-        if len(self._noted) >= TOKENS_KNOWN:
+        if len(self._noted) >= self._tokens_known:
             self._noted.clear()
-        self._noted[token.id] = monotonic() + NOTE_SECONDS
+        self._noted[token.id] = self.clock() + NOTE_SECONDS
         with suppress(TryAgain):
             await self._tokens.note_use(token.id)
 

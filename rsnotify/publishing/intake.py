@@ -8,13 +8,12 @@ Nothing here knows how a body is judged, or how changes are stored.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from time import monotonic
 from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.access.access import TOKEN_SECONDS, Access
+from rsnotify.access.access import Access
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
 from rsnotify.journal.submission import Submission
@@ -77,9 +76,9 @@ class Intake:
             await self._access.require_publisher(request, name, in_address=in_address)
             await self._journals.learn_of(name)
             self._journals.feed(channel)  # an unknown set is refused before the body is read
-            began = monotonic()
+            began = self._access.clock()
             submission = await read_with(request, partial(read_submission, kind))
-            if monotonic() - began >= TOKEN_SECONDS:  # it may have been revoked meanwhile
+            if self._access.clock() - began >= self._access.token_seconds:  # it may be revoked
                 bearer = await self._access.require_bearer(request, in_address=in_address)
                 bearer.require("publish", name)
             others = self._journals.other_sets_of(channel, submission)

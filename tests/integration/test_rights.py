@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection, Request
 
-from rsnotify.access import access
 from rsnotify.access.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
 from rsnotify.access.tokens import Right, Token, Tokens
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused
-from rsnotify.publishing import intake
 from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
 from rsnotify.sets.options import SetRecord
@@ -45,10 +43,8 @@ class Clock(SimpleNamespace):
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(access, "monotonic", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -58,7 +54,7 @@ def tokens(client: Client) -> Watched:
 
 @pytest.fixture
 def rights(tokens: Watched, clock: Clock) -> Access:
-    return Access(tokens, ADMIN)
+    return Access(tokens, ADMIN, clock=clock)
 
 
 def sent(secret: str | None, *, in_address: bool = False) -> HTTPConnection:
@@ -145,8 +141,8 @@ async def as_fact(found: object) -> object:
     return found
 
 
-async def test_strangers_tokens_that_are_remembered_are_bounded(rights, tokens, monkeypatch):
-    monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
+async def test_strangers_tokens_that_are_remembered_are_bounded(tokens):
+    rights = Access(tokens, ADMIN, tokens_known=2)
     for secret in ("first", "second", "third", "first"):
         with pytest.raises(TokenRefused):
             await rights.require_publisher(sent(secret), "a")
@@ -160,8 +156,8 @@ async def test_no_token_is_longer_than_256_characters(rights, tokens, characters
     assert tokens.asked == asked
 
 
-async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(rights, tokens, monkeypatch):
-    monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
+async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(tokens):
+    rights = Access(tokens, ADMIN, tokens_known=2)
     for secret in ("first", "second", "third"):
         await tokens.make(secret)
         await rights.require_publisher(sent(secret), "a")
@@ -197,8 +193,8 @@ async def test_a_private_set_is_read_with_a_token_for_it_alone(
         assert refused.value.status == status
 
 
-async def test_a_token_is_found_once_for_all_sets_of_a_reader(rights, tokens, monkeypatch):
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)  # Redis is asked each time that it is found
+async def test_a_token_is_found_once_for_all_sets_of_a_reader(tokens):
+    rights = Access(tokens, ADMIN, token_seconds=0)  # Redis is asked each time that it is found
     await tokens.make("secret", "read")
     record = SetRecord(name="a", created="now", private=True)
     await rights.require_reader(sent("secret"), "a", record)
@@ -216,9 +212,8 @@ async def test_whoever_reads_public_sets_alone_needs_no_token(rights, tokens):
 
 @pytest.mark.parametrize("seconds", [TOKEN_SECONDS - 0.1, TOKEN_SECONDS])
 async def test_a_body_that_comes_late_is_published_only_if_its_token_still_counts(
-    rights, tokens, clock, client, monkeypatch, seconds
+    rights, tokens, clock, client, seconds
 ):
-    monkeypatch.setattr(intake, "monotonic", clock)
     hub = hub_on(client)
     await hub.add_set("a")
     await tokens.make("secret")
