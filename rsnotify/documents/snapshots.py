@@ -27,6 +27,10 @@ _BEGIN, _PUBLISH = Script("documents/begin_snapshot.lua"), Script("documents/sna
 CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
 JOURNEY_RESOURCES = 2_000  # to be read from Redis at once, about
 SCANNED_RESOURCES = 1_000  # of one shard: publishers wait for Redis, then for the hub
+PART_RESOURCES = 50_000
+PART_BYTES = 50_000_000  # leaves room for what stands around the entries
+SLICE_RESOURCES = 500  # two milliseconds of the event loop
+SLICE_BYTES = 256 * 1024
 
 
 class Beginning(NamedTuple):
@@ -42,9 +46,18 @@ class Beginning(NamedTuple):
 class Snapshots:
     """The snapshots of every set, in one Redis."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        part_resources: int = PART_RESOURCES,
+        slice_resources: int = SLICE_RESOURCES,
+        scanned_resources: int = SCANNED_RESOURCES,
+    ) -> None:
         self._client = client
         self._claims = Claims(client)
+        self._part_resources, self._slice_resources = part_resources, slice_resources
+        self._scanned_resources = scanned_resources
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -161,10 +174,28 @@ class Snapshots:
         pipeline = self._client.pipeline(transaction=False)
         claim.keep_up(pipeline)
         for shard, cursor in cursors.items():
-            pipeline.hscan(keys.state(set_name, shard), cursor, count=SCANNED_RESOURCES)
+            pipeline.hscan(keys.state(set_name, shard), cursor, count=self._scanned_resources)
         answers: list[Any] = await pipeline.execute()
         claim.check(answers[0])
         return answers[1:]
+
+    async def packed_parts(
+        self, set_name: str, claim: Claim
+    ) -> AsyncIterator[tuple[PackedEntries, int]]:
+        """Each part, and how many resources it has; at least one part."""
+        packer, count = Packer(), 0
+        async for some in self.resources(set_name, claim):
+            for resources in _slices(some, self._slice_resources):
+                began = monotonic()
+                entries = render_resources(resources)
+                fits = count + len(resources) <= self._part_resources
+                if not fits or packer.length + len(entries) > PART_BYTES:
+                    yield packer.packed(), count
+                    packer, count = Packer(), 0
+                packer.add(entries)
+                count += len(resources)
+                await asyncio.sleep(monotonic() - began)  # leave as much time to everything else
+        yield packer.packed(), count
 
     async def write_part(
         self, set_name: str, name: str, number: int, packed: PackedEntries
@@ -206,12 +237,6 @@ def _keys_of(set_name: str, snapshot: Snapshot) -> list[str]:
     return [keys.snapshot(set_name, snapshot.name), *of_parts]
 
 
-PART_RESOURCES = 50_000
-PART_BYTES = 50_000_000  # leaves room for what stands around the entries
-SLICE_RESOURCES = 500  # two milliseconds of the event loop
-SLICE_BYTES = 256 * 1024
-
-
 async def take_snapshot(
     snapshots: Snapshots, windows: Windows, set_name: str, *, keep_old: bool = False
 ) -> Snapshot | None:
@@ -224,7 +249,7 @@ async def take_snapshot(
             return None
         at, created, begun, counted = await snapshots.begin(set_name, claim)
         name, parts, resources = str(int(begun)), 0, 0
-        async for packed, count in _parts(snapshots.resources(set_name, claim)):
+        async for packed, count in snapshots.packed_parts(set_name, claim):
             parts, resources = parts + 1, resources + count
             await snapshots.write_part(set_name, name, parts, packed)
         completed = max(at, await windows.now())
@@ -234,27 +259,10 @@ async def take_snapshot(
         return taken if is_newest else None
 
 
-async def _parts(
-    found: AsyncIterator[list[StoredResource]],
-) -> AsyncIterator[tuple[PackedEntries, int]]:
-    """Each part, and how many resources it has; at least one part."""
-    packer, count = Packer(), 0
-    async for some in found:
-        for resources in _slices(some):
-            began = monotonic()
-            entries = render_resources(resources)
-            fits = count + len(resources) <= PART_RESOURCES
-            if not fits or packer.length + len(entries) > PART_BYTES:
-                yield packer.packed(), count
-                packer, count = Packer(), 0
-            packer.add(entries)
-            count += len(resources)
-            await asyncio.sleep(monotonic() - began)  # leave as much time to everything else
-    yield packer.packed(), count
-
-
-def _slices(some: list[StoredResource]) -> Iterator[list[StoredResource]]:
+def _slices(
+    some: list[StoredResource], most_resources: int = SLICE_RESOURCES
+) -> Iterator[list[StoredResource]]:
     size = sum([len(kept) for _, kept in some])
-    most = min(SLICE_RESOURCES, 1 + SLICE_BYTES * len(some) // max(1, size))
+    most = min(most_resources, 1 + SLICE_BYTES * len(some) // max(1, size))
     for start in range(0, len(some), most):
         yield some[start : start + most]

@@ -257,16 +257,25 @@ _READERS: Mapping[str, BodyReader] = {
 # --- What was read, judged ---------------------------------------------------------------------
 
 
-def read_submission(kind: Kind, body: bytes, content_type: str, key: str | None) -> Submission:
+def read_submission(
+    kind: Kind,
+    body: bytes,
+    content_type: str,
+    key: str | None,
+    *,
+    most_bytes: int = ENTRIES_BYTES,
+) -> Submission:
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
     _check_request(body, key)
     read = reader_for(content_type)(body, kind)
     fingerprint = _fingerprint(body, key)
-    fragments = judge_changes(read.changes, kind, read.foreign)
+    fragments = judge_changes(read.changes, kind, read.foreign, most_bytes)
     return Submission(fragments, key, fingerprint, read.not_kept)
 
 
-def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[str, Submission]:
+def read_submissions(
+    body: bytes, content_type: str, key: str | None, *, most_bytes: int = ENTRIES_BYTES
+) -> dict[str, Submission]:
     """The body as a submission to each of the sets that its changes name.
 
     The limits hold for what is stored: a change for two sets counts twice. Its fragment is the same
@@ -275,14 +284,14 @@ def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[st
     _check_request(body, key)
     changes = read_for_sets(body, content_type)
     _check_named(changes)
-    fragments = judge_changes(changes, "change", {})
+    fragments = judge_changes(changes, "change", {}, most_bytes)
     fingerprint = _fingerprint(body, key)
     by_set: dict[str, list[Fragment]] = {}
     for change, fragment in zip(changes, fragments, strict=True):
         for name in dict.fromkeys(change.sets):
             by_set.setdefault(name, []).append(fragment)
-    if sum(len(fragment.xml) for each in by_set.values() for fragment in each) > ENTRIES_BYTES:
-        raise _too_many_bytes()
+    if sum(len(fragment.xml) for each in by_set.values() for fragment in each) > most_bytes:
+        raise _too_many_bytes(most_bytes)
     return {name: Submission(each, key, fingerprint) for name, each in by_set.items()}
 
 
@@ -311,7 +320,10 @@ def _fingerprint(body: bytes, key: str | None) -> str:
 
 
 def judge_changes(
-    changes: Iterable[Change], kind: Kind, foreign: Mapping[int, Foreign]
+    changes: Iterable[Change],
+    kind: Kind,
+    foreign: Mapping[int, Foreign],
+    most_bytes: int = ENTRIES_BYTES,
 ) -> list[Fragment]:
     """A fragment for each change, or `Rejected` with the faults of all."""
     fragments: list[Fragment] = []
@@ -327,17 +339,17 @@ def judge_changes(
                 size += len(fragment.xml)
         except Rejected as unfit:
             faults.append(Fault(index=index, message=unfit.detail))
-        if len(faults) >= MAX_FAULTS or size > ENTRIES_BYTES:
+        if len(faults) >= MAX_FAULTS or size > most_bytes:
             break
-    if size > ENTRIES_BYTES:
-        raise _too_many_bytes()
+    if size > most_bytes:
+        raise _too_many_bytes(most_bytes)
     if faults:
         raise refused(faults)
     return fragments
 
 
-def _too_many_bytes() -> Rejected:
-    return Rejected(f"as entries the changes exceed {ENTRIES_BYTES} bytes; {PARTS}", status=413)
+def _too_many_bytes(most: int) -> Rejected:
+    return Rejected(f"as entries the changes exceed {most} bytes; {PARTS}", status=413)
 
 
 def _at(index: int, found: Iterable[FieldFault]) -> Iterator[Fault]:

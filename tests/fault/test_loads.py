@@ -11,7 +11,7 @@ import pytest
 
 from rsnotify.redis_client import connect
 from tests.support.faults import SlowWay, too_few_replicas
-from tests.support.loading import Loading, each_piece_is_staged, ndjson, said
+from tests.support.loading import Loading, ndjson, said
 from tests.support.pulling import SET, loc
 from tests.support.running import RunningHub, until
 
@@ -60,10 +60,9 @@ async def test_a_redis_that_refuses_is_answered_503_and_leaves_nothing(own_redis
         before = await loading.known()
         async with too_few_replicas(own_redis.client):
             assert (await loading.put(ndjson(["new"]), "max_delete=100"))[0] == 503
-        upload = loading.upload("max_delete=100")
-        with each_piece_is_staged():
-            upload.send(ndjson(["new"]))
-            await until(lambda: is_staged(loading))
+        upload = loading.upload("max_delete=100", is_eager=True)
+        upload.send(ndjson(["new"]))
+        await until(lambda: is_staged(loading))
         async with too_few_replicas(own_redis.client):
             upload.send(ndjson(["newer"]), is_last=True)
             assert (await upload.answer())[0] == 503

@@ -9,7 +9,7 @@ from tests.support.pulling import Pulling
 
 
 @pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    """A hub with one empty set, whose windows close with the third change."""
-    async with Pulling(client, changes=3) as found:
+async def pulling(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Pulling]:
+    """A hub with one empty set, whose windows close with the third change; tests give sizes."""
+    async with Pulling(client, changes=3, **getattr(request, "param", {})) as found:
         yield found

@@ -6,7 +6,6 @@ from itertools import chain
 import pytest
 
 from rsnotify.coordination import keys
-from rsnotify.documents import snapshots
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from tests.support.pulling import SET, Pulling, loc
@@ -17,8 +16,7 @@ AT_ONCE = 20
 @pytest.fixture
 async def pulling(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pulling]:
     monkeypatch.setattr(keys, "STATE_SHARDS", 1)
-    monkeypatch.setattr(snapshots, "SCANNED_RESOURCES", AT_ONCE)
-    async with Pulling(client) as pulling:
+    async with Pulling(client, scanned_resources=AT_ONCE) as pulling:
         yield pulling
 
 

@@ -10,16 +10,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.access import access
 from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.publishing.loads import load_endpoint as load_body
-from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_formats
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
-from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
+from rsnotify.publishing.loads.load_endpoint import BesideTheLoop, Reception
+from rsnotify.publishing.loads.load_formats import LoadLimits
 from rsnotify.publishing.loads.load_store import Load, Part, pack
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change, Link
@@ -572,18 +571,18 @@ async def test_a_refusal_of_which_nothing_may_be_named_says_so(loading):
     assert "load before it: not shown to this token; say" in problem["detail"]
 
 
-async def test_a_token_that_is_revoked_while_its_load_comes_loads_nothing(loading, monkeypatch):
-    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)  # each time it is found, Redis is asked
-    secret = await token_for(loading, ("publish", "read"))
-    await loading.load(ndjson(["res0"]))
-    upload = loading.upload(authorization=secret)
-    upload.send(ndjson(["res0", "res1"]))
-    await until(lambda: loading.loads.current(SET))
-    await Tokens(loading.client).revoke(id_of(secret.removeprefix("Bearer ")))
-    upload.send(ndjson(["res2"]), is_last=True)
-    assert (await upload.answer())[0] == 401
-    assert len(await loading.known()) == 1
-    assert await loading.leavings() == []
+async def test_a_token_that_is_revoked_while_its_load_comes_loads_nothing(client):
+    async with Loading(client, token_seconds=0) as loading:  # each time, Redis is asked
+        secret = await token_for(loading, ("publish", "read"))
+        await loading.load(ndjson(["res0"]))
+        upload = loading.upload(authorization=secret)
+        upload.send(ndjson(["res0", "res1"]))
+        await until(lambda: loading.loads.current(SET))
+        await Tokens(loading.client).revoke(id_of(secret.removeprefix("Bearer ")))
+        upload.send(ndjson(["res2"]), is_last=True)
+        assert (await upload.answer())[0] == 401
+        assert len(await loading.known()) == 1
+        assert await loading.leavings() == []
 
 
 async def token_for(loading: Loading, rights: tuple[Right, ...]) -> str:
@@ -677,39 +676,37 @@ async def test_one_thread_reads_all_loads_whatever_other_threads_do():
 
 
 @pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])
-async def test_a_body_holds_so_many_resources_and_no_more(loading, monkeypatch, most, status):
-    monkeypatch.setattr(load_formats, "LOAD_RESOURCES", most)
-    assert (await loading.put(ndjson(TEN)))[0] == status
-    assert await loading.leavings() == []
+async def test_a_body_holds_so_many_resources_and_no_more(client, most, status):
+    async with Loading(client, limits=LoadLimits(resources=most)) as loading:
+        assert (await loading.put(ndjson(TEN)))[0] == status
+        assert await loading.leavings() == []
 
 
 @pytest.mark.parametrize(("less", "status"), [(0, 200), (1, 413)])
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
-    loading, monkeypatch, less, status, encoding
-):
+async def test_a_body_has_so_many_bytes_decompressed_and_no_more(client, less, status, encoding):
     body = ndjson(TEN)
-    monkeypatch.setattr(load_formats, "LOAD_BYTES", len(body) - less)
     sent = gzip.compress(body) if encoding == "gzip" else body
-    assert (await loading.put(sent, content_encoding=encoding))[0] == status
-    assert await loading.leavings() == []
+    async with Loading(client, limits=LoadLimits(body_bytes=len(body) - less)) as loading:
+        assert (await loading.put(sent, content_encoding=encoding))[0] == status
+        assert await loading.leavings() == []
 
 
-async def test_a_body_that_takes_too_long_leaves_nothing(loading, monkeypatch):
-    monkeypatch.setattr(load_body, "LOAD_SECONDS", 0.2)
-    upload = loading.upload()
-    upload.send(ndjson(TEN))
-    status, problem = await upload.answer()
-    assert (status, "did not come within" in problem["detail"]) == (408, True)
-    assert await loading.leavings() == []
+async def test_a_body_that_takes_too_long_leaves_nothing(client):
+    async with Loading(client, reception=Reception(seconds=0.2)) as loading:
+        upload = loading.upload()
+        upload.send(ndjson(TEN))
+        status, problem = await upload.answer()
+        assert (status, "did not come within" in problem["detail"]) == (408, True)
+        assert await loading.leavings() == []
 
 
-async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(loading, monkeypatch):
-    monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.0)
-    status, answer = await loading.put(ndjson(TEN), "publish=yes")
-    assert (status, answer["stage"]) == (202, "publishing")
-    await finished(loading)
-    assert said(await loading.told()) == [("created", name) for name in TEN]
+async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(client):
+    async with Loading(client, answer_seconds=0.0) as loading:
+        status, answer = await loading.put(ndjson(TEN), "publish=yes")
+        assert (status, answer["stage"]) == (202, "publishing")
+        await finished(loading)
+        assert said(await loading.told()) == [("created", name) for name in TEN]
 
 
 async def test_an_unknown_set_is_refused_before_the_body_is_read(loading):

@@ -9,7 +9,6 @@ import pytest
 
 from rsnotify import single_flight as costly
 from rsnotify.documents import pages
-from rsnotify.documents import snapshots as snapshot
 from rsnotify.live.reading import History
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
@@ -232,13 +231,12 @@ async def test_a_page_is_304_to_who_has_it_and_the_same_in_gzip(pulling):
 # Resource Lists --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def parts_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "PART_RESOURCES", 4)
-    monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
+in_parts_of_four = pytest.mark.parametrize(
+    "pulling", [{"part_resources": 4, "slice_resources": 1}], indirect=True, ids=[""]
+)
 
 
-@pytest.mark.usefixtures("parts_of_four")
+@in_parts_of_four
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 async def test_a_walk_visits_every_resource_once(pulling, limit):
     await pulling.update(*"abcdefghij")
@@ -250,7 +248,7 @@ async def test_a_walk_visits_every_resource_once(pulling, limit):
     assert all_names(back[::-1]) == all_names(found)
 
 
-@pytest.mark.usefixtures("parts_of_four")
+@in_parts_of_four
 async def test_a_walk_stays_in_its_snapshot(pulling):
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshots.take(SET)

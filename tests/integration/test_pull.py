@@ -18,7 +18,6 @@ from rsnotify.coordination.claims import Claim
 from rsnotify.coordination.clock import ClockHistory, redis_now
 from rsnotify.documents import changelists, resourcelists, stretches
 from rsnotify.documents import discovery as description
-from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
@@ -51,6 +50,11 @@ INDEX = f"/{SET}/changelist-index.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 MILLISECOND = 1 / 3_600_000
+
+
+in_small_parts = pytest.mark.parametrize(
+    "pulling", [{"part_resources": 2, "slice_resources": 1}], indirect=True, ids=[""]
+)
 
 
 def _said(fragment: bytes) -> tuple[str, str, str]:
@@ -566,7 +570,7 @@ async def test_every_document_says_304_to_who_has_it(pulling):
             assert answer.headers["last-modified"]
 
 
-@pytest.mark.usefixtures("small_parts")
+@in_small_parts
 async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(pulling, monkeypatch):
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshots.take(SET)
@@ -672,13 +676,7 @@ async def test_a_set_made_anew_has_other_tags(pulling):
 # Resource Lists --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "PART_RESOURCES", 2)
-    monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
-
-
-@pytest.mark.usefixtures("small_parts")
+@in_small_parts
 async def test_a_large_set_has_an_index_and_parts(pulling):
     await pulling.update(*"abcde")
     taken = await pulling.upkeep.snapshots.take(SET)
@@ -690,7 +688,7 @@ async def test_a_large_set_has_an_index_and_parts(pulling):
     assert [len(part.entries) for part in parts] == [2, 2, 1]
 
 
-@pytest.mark.usefixtures("small_parts")
+@in_small_parts
 async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling):
     await pulling.update(*"abcde")
     await pulling.upkeep.snapshots.take(SET)
@@ -701,7 +699,7 @@ async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling):
     assert sorted(walked) == list("abcde")
 
 
-@pytest.mark.usefixtures("small_parts")
+@in_small_parts
 async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling):
     await pulling.update(*"abc")
     old = await pulling.upkeep.snapshots.take(SET)
@@ -1073,7 +1071,7 @@ async def test_a_new_resource_list_is_said(pulling):
     assert await said(pulling) == [("resourcelist", "created", RESOURCES)]
 
 
-@pytest.mark.usefixtures("small_parts")
+@in_small_parts
 async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling):
     await pulling.update(*"abcde")
     taken = await pulling.upkeep.snapshots.take(SET)

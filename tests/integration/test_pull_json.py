@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents import snapshots as snapshot
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client import Client
@@ -43,9 +42,9 @@ PUBLISHED = [
 
 
 @pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
+async def pulling(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Pulling]:
     """A hub with one set, whose windows hold three changes, with a few changes in it."""
-    async with Pulling(client, changes=3) as found:
+    async with Pulling(client, changes=3, **getattr(request, "param", {})) as found:
         body = json.dumps(PUBLISHED).encode()
         fragments = read_submission("change", body, JSON, None).fragments
         await found.hub.publish(CHANGES, Submission(fragments))
@@ -141,9 +140,10 @@ async def test_lines_say_in_headers_what_is_not_an_entry(pulling):
     assert len(as_lines(answer)) == 2
 
 
-async def test_a_large_resource_list_is_one_stream_of_lines(pulling, monkeypatch):
-    monkeypatch.setattr(snapshot, "PART_RESOURCES", 1)
-    monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
+@pytest.mark.parametrize(
+    "pulling", [{"part_resources": 1, "slice_resources": 1}], indirect=True, ids=[""]
+)
+async def test_a_large_resource_list_is_one_stream_of_lines(pulling):
     await pulling.upkeep.snapshots.take(SET)
     answer = await pulling.get(RESOURCES, accept=NDJSON)
     assert {each["loc"] for each in as_lines(answer)} == {loc("a?x=1&y=2"), loc("b"), loc("d")}

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.documents import Snapshot
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
@@ -14,9 +13,9 @@ ARCHIVE = f"/{SET}/resourcelist-archive.xml"
 
 
 @pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
+async def pulling(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Pulling]:
     """A hub that keeps two replaced Resource Lists."""
-    async with Pulling(client, archived_lists=2) as found:
+    async with Pulling(client, archived_lists=2, **getattr(request, "param", {})) as found:
         yield found
 
 
@@ -53,8 +52,8 @@ async def capabilities(pulling: Pulling) -> list[str | None]:
     return [entry.md and entry.md.capability for entry in document.entries]
 
 
-async def test_a_list_of_several_parts_is_archived_as_an_index(pulling, monkeypatch):
-    monkeypatch.setattr(snapshot, "PART_RESOURCES", 1)
+@pytest.mark.parametrize("pulling", [{"part_resources": 1}], indirect=True, ids=[""])
+async def test_a_list_of_several_parts_is_archived_as_an_index(pulling):
     await taken(pulling, "a", "b")
     await taken(pulling, "c")
     (entry,) = (await pulling.document(ARCHIVE)).entries

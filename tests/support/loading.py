@@ -2,19 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
+from starlette.types import ASGIApp
 
 from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
 from rsnotify.process.app import build_app, resource_routes
-from rsnotify.publishing.loads import load_endpoint as load_body
-from rsnotify.publishing.loads import load_store as load_parts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
-from rsnotify.publishing.loads.load_endpoint import Resources
+from rsnotify.publishing.loads.load_endpoint import Reception, Resources
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
@@ -33,7 +31,7 @@ def ndjson(names: Iterable[str], **fields: object) -> bytes:
 class Upload:
     """A PUT whose body comes when the test sends it."""
 
-    def __init__(self, loading: "Loading", query: str, headers: dict[str, str]) -> None:
+    def __init__(self, app: ASGIApp, query: str, headers: dict[str, str]) -> None:
         self._parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._messages: list[dict[str, Any]] = []
         sent = {"authorization": f"Bearer {TOKEN}", "content-type": NDJSON} | headers
@@ -50,13 +48,13 @@ class Upload:
             "client": ("192.0.2.1", 1234),
             "server": ("hub.example.org", 80),
         }
-        self._task = asyncio.create_task(self._run(loading, scope))
+        self._task = asyncio.create_task(self._run(app, scope))
 
-    async def _run(self, loading: "Loading", scope: dict[str, Any]) -> None:
+    async def _run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
         async def send(message: dict[str, Any]) -> None:
             self._messages.append(message)
 
-        await loading.loading_app(scope, self._parts.get, send)
+        await app(scope, self._parts.get, send)
 
     def send(self, body: bytes, *, is_last: bool = False) -> None:
         self._parts.put_nowait({"type": "http.request", "body": body, "more_body": not is_last})
@@ -73,16 +71,22 @@ class Upload:
 class Loading(Pulling):
     """One hub process's worth of objects, with loads."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, token_seconds: float = 2.0, **given: Any) -> None:
+        """What is given goes to the endpoints of loads."""
         super().__init__(client)
         self.loads = Loads(client, self.journal.usage)
         self.keeper = LoadKeeper(self.hub, self.loads, self.upkeep.snapshots.take)
-        access = Access(Tokens(client), TOKEN)
-        resources = Resources(self.hub, access, self.loads, self.keeper)
-        self.loading_app = build_app(resource_routes(resources))
+        access = Access(Tokens(client), TOKEN, token_seconds=token_seconds)
+        objects = (self.hub, access, self.loads, self.keeper)
+        self.loading_app = build_app(resource_routes(Resources(*objects, **given)))
+        eager = Reception(piece_bytes=1, gathered_resources=1)
+        self.eager_app = build_app(resource_routes(Resources(*objects, reception=eager)))
+        """Stages each piece as soon as it is read: the other waits for thousands of resources."""
 
-    def upload(self, query: str = "", **headers: str) -> Upload:
-        return Upload(self, query, {name.replace("_", "-"): text for name, text in headers.items()})
+    def upload(self, query: str = "", *, is_eager: bool = False, **headers: str) -> Upload:
+        """A load; an eager one is staged piece by piece."""
+        sent = {name.replace("_", "-"): text for name, text in headers.items()}
+        return Upload(self.eager_app if is_eager else self.loading_app, query, sent)
 
     async def put(self, body: bytes, query: str = "", **headers: str) -> tuple[int, Any]:
         upload = self.upload(query, **headers)
@@ -105,11 +109,11 @@ class Loading(Pulling):
         self, body: bytes, query: str = "", *, key: str = ""
     ) -> AsyncIterator[Upload]:
         """A load of which this much is staged when the block begins; its body ends with it."""
-        upload = self.upload(query, **({"idempotency_key": key} if key else {}))
-        with each_piece_is_staged():
-            upload.send(body)
-            while await self.staged() < body.count(b"\n"):
-                await asyncio.sleep(0.005)
+        named = {"idempotency_key": key} if key else {}
+        upload = self.upload(query, is_eager=True, **named)
+        upload.send(body)
+        while await self.staged() < body.count(b"\n"):
+            await asyncio.sleep(0.005)
         yield upload
         upload.send(b"", is_last=True)
 
@@ -140,15 +144,6 @@ class Loading(Pulling):
                 for name, kept in (await self.client.hgetall(key)).items()
             }
         return dict(sorted(found.items()))
-
-
-@contextmanager
-def each_piece_is_staged() -> Iterator[None]:
-    """As soon as it is read: otherwise thousands of resources are staged at once."""
-    with pytest.MonkeyPatch.context() as limits:
-        limits.setattr(load_parts, "GATHERED_RESOURCES", 1)
-        limits.setattr(load_body, "PIECE_BYTES", 1)
-        yield
 
 
 def _change(fragment: bytes) -> Change:

@@ -84,10 +84,12 @@ class Pulling:
         archived_lists: int = 0,
         early_seconds: int = 60,
         page_size: int = 50_000,
+        **sizes: int,
     ) -> None:
+        """What else is given are sizes of snapshots."""
         self.client = client
         self.journal = JournalStore(client, window_changes=changes, window_hours=hours)
-        self.windows, self.snapshots = Windows(client), Snapshots(client)
+        self.windows, self.snapshots = Windows(client), Snapshots(client, **sizes)
         bell = Bell(connect("redis://nowhere"))
         self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = DocumentSchedule(

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import fragment_of
-from rsnotify.publishing.loads import load
 from rsnotify.publishing.loads.load import (
     Difference,
     LoadOptions,
@@ -74,16 +73,14 @@ def test_a_difference_is_published_as_the_change_that_it_is():
     assert fragments_of(differences, "t") == [replace(each, load="t") for each in expected]
 
 
-def test_so_many_bytes_are_published_at_once(monkeypatch):
+def test_so_many_bytes_are_published_at_once():
     one = Difference("created", b"http://example.com/a&amp;b", changed())
     size = len(fragments_of([one], "t")[0].xml)
-    monkeypatch.setattr(load, "PUBLISHED_BYTES", 2 * size)
-    assert len(fragments_of([one] * 9, "t")) == 3
+    assert len(fragments_of([one] * 9, "t", 2 * size)) == 3
     left = iter([one] * 1_000)
-    assert len(fragments_of(left, "t")) == 3
+    assert len(fragments_of(left, "t", 2 * size)) == 3
     assert len(list(left)) > 990, "what is not published now is not looked at either"
-    monkeypatch.setattr(load, "PUBLISHED_BYTES", 0)
-    assert len(fragments_of([one] * 9, "t")) == 1
+    assert len(fragments_of([one] * 9, "t", 0)) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.documents.snapshots import SLICE_BYTES, SLICE_RESOURCES, _slices
-from rsnotify.publishing.loads import load_store as load_parts
 from rsnotify.publishing.loads.load_store import Brought, Gathered, pack
 
 
@@ -15,8 +14,8 @@ def brought(count: int) -> list[Brought]:
     return [(b"http://example.com/%d" % number, b"</loc>%d" % number) for number in range(count)]
 
 
-def gathered(resources: Sequence[Brought]) -> Gathered:
-    found = Gathered()
+def gathered(resources: Sequence[Brought], **limits: int) -> Gathered:
+    found = Gathered(**limits)
     found.add(resources)
     return found
 
@@ -46,19 +45,19 @@ def test_of_a_resource_that_comes_twice_the_later_one_stays_behind():
     assert (rests[0], rests[-1]) == (b"</loc>b", b"</loc>a")
 
 
-def test_so_many_resources_are_enough(monkeypatch):
-    monkeypatch.setattr(load_parts, "GATHERED_RESOURCES", 10)
-    assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
+def test_so_many_resources_are_enough():
+    full = [gathered(brought(count), most_resources=10).is_full for count in (9, 10)]
+    assert full == [False, True]
 
 
-def test_so_many_bytes_are_enough_and_go_in_smaller_parts(monkeypatch):
+def test_so_many_bytes_are_enough_and_go_in_smaller_parts():
     size = sum(len(text) for each in brought(10) for text in each)
-    monkeypatch.setattr(load_parts, "GATHERED_BYTES", size)
-    assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
-    monkeypatch.setattr(load_parts, "PART_BYTES", size // 2)
-    assert [len(part.brought) for part in gathered(brought(10)).parts()] == [5, 5]
-    monkeypatch.setattr(load_parts, "PART_BYTES", 1)
-    assert [len(part.brought) for part in gathered(brought(3)).parts()] == [1, 1, 1]
+    full = [gathered(brought(count), most_bytes=size).is_full for count in (9, 10)]
+    assert full == [False, True]
+    halves = gathered(brought(10), part_bytes=size // 2).parts()
+    assert [len(part.brought) for part in halves] == [5, 5]
+    single = gathered(brought(3), part_bytes=1).parts()
+    assert [len(part.brought) for part in single] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import FRAGMENT_BYTES
-from rsnotify.publishing.loads import load_formats
 from rsnotify.publishing.loads.load_formats import (
     ENTRY_BYTES,
     ESCAPED,
     PADDING_BYTES,
     PADDING_OF_ONE,
     PIECE_BYTES,
+    LoadLimits,
     LoadReader,
     Ready,
 )
@@ -113,20 +113,19 @@ def test_white_space_is_read_up_to_its_limit_and_no_further(content_type):
 
 
 @pytest.mark.parametrize(("beyond", "is_read"), [(0, True), (1, False)])
-def test_a_resource_may_have_so_much_white_space_around_it(monkeypatch, *, beyond, is_read):
+def test_a_resource_may_have_so_much_white_space_around_it(*, beyond, is_read):
     one = b'{"loc": "http://example.com/%d"}'
     kept = sum(map(len, read(NDJSON, "", one % 0, 100)[0]))
-    monkeypatch.setattr(load_formats, "PADDING_BYTES", 1_024)
-    monkeypatch.setattr(load_formats, "PIECE_BYTES", 1_024)
     body = b"\n".join(one % number for number in range(9)) + b"\n"
     most = 1_024 + 9 * (PADDING_OF_ONE + ESCAPED * kept)
-    reader = LoadReader(NDJSON, "")
-    sent = body.ljust(most + beyond)
+    reader = LoadReader(NDJSON, "", LoadLimits(padding_bytes=1_024))
+    assert sum(map(len, reader.feed(body))) == 9
+    space = b" " * (most + beyond - len(body))
     if is_read:
-        assert sum(map(len, reader.feed(sent))) == 9
+        assert list(reader.feed(space)) == [[]]
     else:
         with pytest.raises(Rejected, match="9 resources in"):
-            list(reader.feed(sent))
+            list(reader.feed(space))
 
 
 def test_an_empty_list_may_have_no_end_tag():

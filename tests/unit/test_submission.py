@@ -19,9 +19,9 @@ RES1 = {"loc": "http://example.com/res1", "change": "updated"}
 MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 
 
-def read(body: object, content_type: str = JSON, kind: str = "change") -> Submission:
+def read(body: object, content_type: str = JSON, kind: str = "change", **limits: int) -> Submission:
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_submission(kind, encoded, content_type, None)
+    return read_submission(kind, encoded, content_type, None, **limits)
 
 
 def urlset(entries: str) -> bytes:
@@ -31,9 +31,11 @@ def urlset(entries: str) -> bytes:
     ).encode()
 
 
-def refusal(body: object, content_type: str = JSON, kind: str = "change") -> Rejected:
+def refusal(
+    body: object, content_type: str = JSON, kind: str = "change", **limits: int
+) -> Rejected:
     with pytest.raises(Rejected) as refused:
-        read(body, content_type, kind)
+        read(body, content_type, kind, **limits)
     return refused.value
 
 
@@ -245,13 +247,11 @@ def test_a_body_has_at_most_10_000_changes(content_type):
     assert "in parts" in refused.detail or "at most 10000 at once" in refused.detail
 
 
-def test_what_a_body_becomes_is_bounded_too(monkeypatch):
+def test_what_a_body_becomes_is_bounded_too():
     several = [{**RES1, "loc": f"http://example.com/?{'&' * 500}{n}"} for n in range(3)]
     size = sum(len(fragment.xml) for fragment in read(several).fragments)
-    monkeypatch.setattr(bodies, "ENTRIES_BYTES", size)
-    assert len(read(several).fragments) == 3
-    monkeypatch.setattr(bodies, "ENTRIES_BYTES", size - 1)
-    assert refusal(several).status == 413
+    assert len(read(several, most_bytes=size).fragments) == 3
+    assert refusal(several, most_bytes=size - 1).status == 413
 
 
 def test_a_change_too_large_for_a_notification_is_refused():
@@ -427,16 +427,14 @@ def test_what_was_published_once_may_be_deleted(loc):
     assert faults_of(Change(loc, "deleted"), "change") == []
 
 
-def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(monkeypatch):
+def test_what_names_its_sets_is_stored_once_for_each_and_counted_so():
     body = json.dumps([RES1 | {"sets": ["a", "b", "a"]}]).encode()
     found = read_submissions(body, JSON, None)
     assert [*found] == ["a", "b"]
     size = len(found["a"].fragments[0].xml)
-    monkeypatch.setattr(bodies, "ENTRIES_BYTES", 2 * size)
-    assert read_submissions(body, JSON, None)
-    monkeypatch.setattr(bodies, "ENTRIES_BYTES", 2 * size - 1)
+    assert read_submissions(body, JSON, None, most_bytes=2 * size)
     with pytest.raises(Rejected) as refused:
-        read_submissions(body, JSON, None)
+        read_submissions(body, JSON, None, most_bytes=2 * size - 1)
     assert refused.value.status == 413
 
 

@@ -95,7 +95,9 @@ def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
     return known == brought
 
 
-def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]:
+def fragments_of(
+    differences: Iterable[Difference], load: str, most_bytes: int = PUBLISHED_BYTES
+) -> list[Fragment]:
     """The changes that are published at once: one at least.
 
     They yield to whatever was published since the load began.
@@ -105,13 +107,13 @@ def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]
         chosen.append(each)
         shorts.append(_short(each))
         size += len(shorts[-1])
-        if size > PUBLISHED_BYTES:  # it is more in XML: what follows is not worth spelling out
+        if size > most_bytes:  # it is more in XML: what follows is not worth spelling out
             break
     fragments, size = list[Fragment](), 0
     for each, short, xml in zip(chosen, shorts, spell_out_each(shorts), strict=True):
         fragments.append(Fragment(0, each.change == "deleted", short, xml, load))
         size += len(xml)
-        if size > PUBLISHED_BYTES:
+        if size > most_bytes:
             break
     return fragments
 

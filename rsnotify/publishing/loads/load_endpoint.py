@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from html import unescape
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,8 +38,13 @@ from rsnotify.publishing.loads.load import (
     too_many_deleted,
 )
 from rsnotify.publishing.loads.load_chores import LoadKeeper, LoadOutcome, outcome
-from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
-from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
+from rsnotify.publishing.loads.load_formats import (
+    LOAD_LIMITS,
+    PIECE_BYTES,
+    LoadLimits,
+    LoadReader,
+)
+from rsnotify.publishing.loads.load_store import GATHERED_RESOURCES, Gathered, Load, Loads
 from rsnotify.publishing.loads.moment import Published, TakenBack
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
@@ -72,21 +77,33 @@ def _next(found: Iterator[Result]) -> Result | None:
     return next(found, None)
 
 
+class Reception(NamedTuple):
+    """How bodies are received."""
+
+    seconds: float = LOAD_SECONDS
+    piece_bytes: int = PIECE_BYTES
+    gathered_resources: int = GATHERED_RESOURCES  # that are staged together
+
+
+RECEPTION = Reception()
+
+
 class LoadBodies:
     """Receives the bodies of all loads."""
 
-    def __init__(self, loads: Loads) -> None:
+    def __init__(self, loads: Loads, reception: Reception) -> None:
         self._loads = loads
+        self._reception = reception
         self._beside = BesideTheLoop()
 
     async def stage(self, request: Request, load: Load, reader: LoadReader) -> str:
         """Stage the whole body; returns its fingerprint."""
         digest = _digest(request)
         try:
-            async with asyncio.timeout(LOAD_SECONDS):
+            async with asyncio.timeout(self._reception.seconds):
                 await self._stage_all(load, self._read(request.stream(), reader, digest))
         except TimeoutError:
-            detail = f"the body did not come within {LOAD_SECONDS:.0f} s"
+            detail = f"the body did not come within {self._reception.seconds:.0f} s"
             raise Rejected(detail, status=408) from None
         return str(digest.hexdigest())
 
@@ -109,25 +126,28 @@ class LoadBodies:
         self, parts: AsyncIterator[bytes], reader: LoadReader, digest: Any
     ) -> AsyncIterator[Gathered]:
         """What is in the body."""
-        gathered = Gathered()
-        async for part in in_pieces(parts):
+        most = self._reception.gathered_resources
+        gathered = Gathered(most_resources=most)
+        async for part in in_pieces(parts, self._reception.piece_bytes):
             digest.update(part)
             async for ready in self._beside.each(reader.feed(part)):
                 gathered.add(ready)
                 if gathered.is_full:
                     yield gathered
-                    gathered = Gathered()
+                    gathered = Gathered(most_resources=most)
         gathered.add(await self._beside.do(LoadReader.close, reader))
         yield gathered
 
 
-async def in_pieces(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def in_pieces(
+    parts: AsyncIterator[bytes], piece_bytes: int = PIECE_BYTES
+) -> AsyncIterator[bytes]:
     """The same bytes in pieces worth a turn of the thread, however small a peer cuts them: a
     resource that is not complete is looked through again with each piece."""
     held = bytearray()
     async for part in parts:
         held += part
-        if len(held) >= PIECE_BYTES:
+        if len(held) >= piece_bytes:
             yield bytes(held)
             held.clear()
     yield bytes(held)
@@ -165,13 +185,18 @@ class Resources:
         loads: Loads,
         keeper: LoadKeeper,
         judged: Callable[[TryAgain], Exception] = lambda error: error,
+        *,
+        limits: LoadLimits = LOAD_LIMITS,
+        reception: Reception = RECEPTION,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._judged = judged
         self._journals = journals
         self._access = access
         self._loads = loads
         self._keeper = keeper
-        self._bodies = LoadBodies(loads)
+        self._bodies = LoadBodies(loads, reception)
+        self._limits, self._answer_seconds = limits, answer_seconds
 
     # --- GET -----------------------------------------------------------------------------------
 
@@ -236,8 +261,10 @@ class Resources:
         return _answered(known[1])
 
     async def _load(self, request: Request, name: str, options: LoadOptions, key: str) -> Response:
-        headers = request.headers
-        reader = LoadReader(headers.get("content-type", ""), headers.get("content-encoding", ""))
+        form, encoding = (
+            request.headers.get(each, "") for each in ("content-type", "content-encoding")
+        )
+        reader = LoadReader(form, encoding, self._limits)
         async with AsyncExitStack() as held:
             if not await held.enter_async_context(self._keeper.alone(name)):
                 raise await self._busy(name, key)
@@ -327,7 +354,7 @@ class Resources:
         return found, named
 
     async def _answer(self, load: Load, finishing: asyncio.Task[LoadOutcome]) -> Response:
-        done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
+        done, _ = await asyncio.wait({finishing}, timeout=self._answer_seconds)
         if done and not isinstance(finishing.exception(), TryAgain):
             return _answered(finishing.result())
         return _answered(outcome(load, load.stage))

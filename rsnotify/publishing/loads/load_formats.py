@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -328,25 +328,38 @@ PADDING_BYTES = 16 * 1024 * 1024
 PADDING_OF_ONE = 4 * 1024  # more for each resource
 ESCAPED = 6  # times what is kept of it: escapes, indentation, names in full
 
+
+class LoadLimits(NamedTuple):
+    """How much a body may hold."""
+
+    resources: int = LOAD_RESOURCES
+    body_bytes: int = LOAD_BYTES
+    padding_bytes: int = PADDING_BYTES
+
+
+LOAD_LIMITS = LoadLimits()
 Ready = tuple[bytes, bytes]  # the escaped loc, and the rest of the fragment's short form
 
 
 class LoadReader:
     """Reads a body; every fault in it is `Rejected` as soon as it is seen."""
 
-    def __init__(self, content_type: str, content_encoding: str) -> None:
+    def __init__(
+        self, content_type: str, content_encoding: str, limits: LoadLimits = LOAD_LIMITS
+    ) -> None:
+        self._limits = limits
         self._form = _form_of(content_type)
         self._body = UnpackedBody(content_encoding)
         self._bytes = 0
-        self._accounted = PADDING_BYTES
+        self._accounted = limits.padding_bytes
         self.resources = 0
 
     def feed(self, data: bytes) -> Iterator[Sequence[Ready]]:
         """The resources that are complete, some at a time."""
         for piece in self._body.feed(data):
             self._bytes += len(piece)
-            if self._bytes > LOAD_BYTES:
-                raise Rejected(f"the body exceeds {LOAD_BYTES} bytes, decompressed", status=413)
+            if self._bytes > (most := self._limits.body_bytes):
+                raise Rejected(f"the body exceeds {most} bytes, decompressed", status=413)
             if self._bytes > self._accounted:
                 raise Rejected(
                     f"the body holds {self.resources} resources in {self._bytes} bytes: leave out "
@@ -366,8 +379,8 @@ class LoadReader:
         return self._ready(self._form.close())
 
     def _ready(self, found: Sequence[LoadedResource]) -> Sequence[Ready]:
-        if self.resources + len(found) > LOAD_RESOURCES:
-            raise Rejected(f"the body holds more than {LOAD_RESOURCES} resources", status=413)
+        if self.resources + len(found) > (most := self._limits.resources):
+            raise Rejected(f"the body holds more than {most} resources", status=413)
         ready = [self._one(number, *each) for number, each in enumerate(found, self.resources)]
         self.resources += len(found)
         said = sum(len(loc) + len(rest) for loc, rest in ready)

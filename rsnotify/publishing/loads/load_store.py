@@ -42,7 +42,15 @@ class Part(NamedTuple):
 class Gathered:
     """Resources that are staged together, as soon as there are enough of them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        most_resources: int = GATHERED_RESOURCES,
+        most_bytes: int = GATHERED_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._most_resources, self._most_bytes = most_resources, most_bytes
+        self._part_bytes = part_bytes
         self._held: list[tuple[int, Brought]] = []
         self._bytes = 0
 
@@ -53,7 +61,7 @@ class Gathered:
 
     @property
     def is_full(self) -> bool:
-        return len(self._held) >= GATHERED_RESOURCES or self._bytes >= GATHERED_BYTES
+        return len(self._held) >= self._most_resources or self._bytes >= self._most_bytes
 
     def parts(self) -> Iterator[Part]:
         """All parts, shard by shard."""
@@ -61,7 +69,7 @@ class Gathered:
         start = size = 0
         for number, (_, (loc, rest)) in enumerate(self._held):
             size += len(loc) + len(rest)
-            if number + 1 - start == PART_RESOURCES or size >= PART_BYTES:
+            if number + 1 - start == PART_RESOURCES or size >= self._part_bytes:
                 yield _part(self._held[start : number + 1])
                 start, size = number + 1, 0
         if start < len(self._held):
