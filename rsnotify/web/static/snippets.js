@@ -14,6 +14,7 @@ export const documents = [
   ["Change List Index", documentOf("changelist-index")],
   ["channel of changes", channelOf(set)],
   ["channel of new documents", channelOf(set, "framework")],
+  ["changes as a Durable Stream", address(`streams/${set}`)],
   ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
   ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
   ["Source Description", address(".well-known/resourcesync")],

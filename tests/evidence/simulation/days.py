@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.evidence.simulation.engine import REFUSALS, URL, Engine
 from tests.evidence.simulation.judge import Judge
-from tests.evidence.simulation.peers import Reader, Receiver, Source, StreamReader
+from tests.evidence.simulation.peers import PollReader, Reader, Receiver, Source, StreamReader
 from tests.evidence.simulation.scenarios import LONG, SETS, hubs_ready, scenario
 from tests.evidence.simulation.world import World
 
@@ -25,6 +25,7 @@ class Long:
         self.source = Source(world, ["a", "b"])
         self.readers: list[Reader] = [Reader(world, f"reader{n}", ["a", "b"]) for n in range(2)]
         self.readers.append(StreamReader(world, "stream", ["a", "b"]))
+        self.readers.append(PollReader(world, "poll", ["a", "b"]))
         self.receiver = Receiver(world, "receiver")
         self.has_lost = False
 

@@ -8,7 +8,15 @@ from collections import Counter
 from tests.evidence.simulation.edges import OWN_SECONDS
 from tests.evidence.simulation.engine import URL, Engine
 from tests.evidence.simulation.judge import Judge, Wrong
-from tests.evidence.simulation.peers import Poller, Reader, Receiver, Source, StreamReader, ask
+from tests.evidence.simulation.peers import (
+    Poller,
+    PollReader,
+    Reader,
+    Receiver,
+    Source,
+    StreamReader,
+    ask,
+)
 from tests.evidence.simulation.scenarios import SETS, hubs_ready, scenario
 from tests.evidence.simulation.world import World
 
@@ -57,6 +65,38 @@ async def event_streams(world: World, redis: Engine) -> None:
     for each in readers:
         each.is_slow = False
     await Judge(world, ["a", "b"], [source], readers).judge()
+
+
+@scenario
+async def long_polls(world: World, redis: Engine) -> None:
+    """Readers who poll a stream come and go, a hub crashes or Redis loses its newest writes while
+    they wait: each has each change once, or is told."""
+    chance = world.chance
+    await hubs_ready(world, "a", "b", long_poll_seconds=2)
+    source = Source(world, ["a", "b"])
+    readers: list[Reader] = [PollReader(world, f"poll{n}", ["a", "b"]) for n in range(4)]
+    for each in readers:
+        each.stays = chance.randrange(1, 5)
+        each.follow()
+    await asyncio.sleep(chance.random() * 4)
+    has_lost = chance.random() < 0.4
+    for number in range(4):
+        if has_lost and number == 2:
+            redis.keep()
+        sent = [asyncio.ensure_future(source.publish(source.new())) for _ in range(3)]
+        await asyncio.sleep(chance.random() ** 2 * 0.1)
+        chance.choice(readers).cut()
+        if has_lost and number == 3:
+            redis.fail_over()
+            world.note("redis", "fails over")
+        await asyncio.gather(*sent)
+        await asyncio.sleep(chance.random() ** 3 * 4)
+    if chance.random() < 0.5:
+        world.crash("a")
+        await source.publish(source.new(), "b")
+        world.start_hub("a", URL, SETS, long_poll_seconds=2)
+        await source.publish(source.new(), "b")
+    await Judge(world, ["a", "b"], [source], readers, may_lose=has_lost).judge()
 
 
 @scenario

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -349,6 +350,74 @@ class StreamReader(Reader):
             self._hear(b"\n".join(data))
         if ids and ids[-1] != self.cursor:
             self.faults.append(f"an event has the id {ids[-1]} at {self.cursor}")
+
+
+class PollReader(Reader):
+    """The same by long polls, of the channel as a Durable Stream: its offset is its cursor."""
+
+    async def _connect(self, hub: str) -> None:
+        reader, writer = await asyncio.open_connection(hub, HUB_PORT)
+        self._transport = writer.transport
+        why, before = "cut", 0
+        try:
+            while not self._is_at_its_end():
+                at = quote(self.cursor or "now", safe="")
+                live = "live=long-poll&" if self.cursor else ""
+                echoed = f"cursor={before}&" if before else ""
+                query = f"{echoed}{live}offset={at}"
+                writer.write(self._request(hub, query))
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(_number(LENGTH, head))
+                self._answered(int(head.split()[1]), head, body)
+                cursor = _number(POLL_CURSOR, head)
+                if before and cursor <= before:
+                    self.faults.append(f"the stream's cursor {cursor} came after {before}")
+                before = cursor
+            why = "has read enough"
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            self.ends.append(f"{hub}: {why}")
+            self._world.note(self.name, f"left {hub}: {why}")
+            writer.transport.abort()
+            self._transport = None
+
+    def _request(self, hub: str, query: str) -> bytes:
+        lines = [f"GET /streams/{self._set}?{query} HTTP/1.1", f"Host: {hub}:{HUB_PORT}"]
+        if self._token is not None:
+            lines.append(f"Authorization: Bearer {self._token}")
+        return "\r\n".join([*lines, "", ""]).encode()
+
+    def _answered(self, status: int, head: bytes, body: bytes) -> None:
+        self._world.note(self.name, f"answered {status}")
+        if status == 410:
+            self._begin_anew()
+        if status not in (200, 204):
+            raise Unreachable(f"status {status}")
+        offset = NEXT_OFFSET.search(head)
+        assert offset is not None, head
+        until, from_ = offset[1].decode(), self.cursor
+        if from_ is None:
+            self.cursor = self.began = until
+            return
+        found = json.loads(body or b"[]")
+        if not found and until != from_:
+            self.faults.append(f"without a change it went from {from_} to {until}")
+        self.cursor = until
+        if found:
+            locs = [each["loc"].rpartition("/")[2] for each in found]
+            self.story.append(Heard(from_, until, locs, self._world.now()))
+            self._world.note(self.name, f"read {locs} until {until}")
+
+
+NEXT_OFFSET = re.compile(rb"(?i)\r\nstream-next-offset: (\S+)")
+POLL_CURSOR = re.compile(rb"(?i)\r\nstream-cursor: (\d+)")
+LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
+
+
+def _number(pattern: re.Pattern[bytes], head: bytes) -> int:
+    found = pattern.search(head)
+    return int(found[1]) if found is not None else 0
 
 
 class Poller:
