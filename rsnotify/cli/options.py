@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from typer import Option
 
 from rsnotify.cli.root import wrong_use
-from rsnotify.resourcesync.delete_guard import MAX_DELETE
+from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.sd_notify import STOPPING, notify
 from rsnotify_client.network import Network, parse_header
 
@@ -127,11 +127,21 @@ Metrics = Annotated[
     Path | None,
     Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
 ]
+
+
+def _checked_percent(percent: float | None) -> float | None:
+    """`nan` is within no range, and outside of none."""
+    if percent is not None and wrong_percent(percent) is not None:
+        raise typer.BadParameter(f"{percent:g} is no number of percent: give one from 0 to 100")
+    return percent
+
+
 MaxDelete = Annotated[
     float | None,
     Option(
         min=0,
         max=100,
+        callback=_checked_percent,
         metavar="PERCENT",
         help="How much of what is known may be deleted at once. [10]",
     ),

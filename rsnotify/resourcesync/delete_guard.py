@@ -5,10 +5,23 @@ been cut short, a disk not mounted. Nothing here knows what becomes of deletions
 """
 
 from math import ceil
+from typing import cast
 
 MAX_DELETE = 10.0  # percent of what is known
 FEW = 10
 """Deletions that those who watch alone believe in any case, if others are left."""
+
+
+def wrong_percent(max_delete: object) -> str | None:
+    """Why this is no `max_delete`; None if it is one.
+
+    >>> wrong_percent(float("nan")), wrong_percent(100)
+    ('max_delete is nan: give a number of percent, from 0 to 100', None)
+    """
+    is_number = isinstance(max_delete, int | float) and not isinstance(max_delete, bool)
+    if is_number and 0 <= cast("float", max_delete) <= 100:
+        return None
+    return f"max_delete is {max_delete!r}: give a number of percent, from 0 to 100"
 
 
 def too_many(

@@ -18,7 +18,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import ELEMENTS, Change, Link, Position
-from rsnotify.resourcesync.delete_guard import MAX_DELETE, too_many
+from rsnotify.resourcesync.delete_guard import MAX_DELETE, too_many, wrong_percent
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
@@ -26,6 +26,7 @@ from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.database import open_scratch
 from rsnotify_client.documents import IndexWalk, PageWalk
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.web import Unpacker, Web
 
 PIECE_BYTES = 64 * 1024
@@ -164,6 +165,8 @@ def changes_between(
     no hash in common, if its `lastmod` or its length does. If more than `max_delete` percent of the
     old list is not in the new one, that is `Rejected`: it may have been cut short.
     """
+    if (wrong := wrong_percent(max_delete)) is not None:
+        raise InvalidArgument(wrong)
     with closing(open_scratch("".join(CREATE % table for table in TABLES))) as lists:
         for table, place in zip(TABLES, (old, new), strict=True):
             _store(lists, table, place)

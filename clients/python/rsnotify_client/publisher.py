@@ -17,6 +17,7 @@ import msgspec
 
 from rsnotify.errors import Error, Rejected
 from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.delete_guard import wrong_percent
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
@@ -259,6 +260,8 @@ class Publisher(ChangeMethods[None]):
         key = checked_key(key)
         if not timeout > 0:
             raise InvalidArgument(f"timeout is {timeout}: give seconds, above 0")
+        if max_delete is not None and (wrong := wrong_percent(max_delete)) is not None:
+            raise InvalidArgument(wrong)
         if not self._is_enabled:
             return Loaded(set_name, 0, 0, 0, 0, 0, 0, published=False, as_of=as_of)
         wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)

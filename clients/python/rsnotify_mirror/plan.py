@@ -17,11 +17,12 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.delete_guard import MAX_DELETE
+from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.tables import PATCH
 from rsnotify_client.address import canonical
 from rsnotify_client.changelists import POLL_SECONDS
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Network
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, digests
@@ -259,3 +260,7 @@ class Options(msgspec.Struct, frozen=True):
     relist_seconds: float = RELIST_SECONDS
     first_retry_seconds: float = FIRST_SECONDS
     network: Network | None = None  # without one, what the environment says
+
+    def __post_init__(self) -> None:
+        if (wrong := wrong_percent(self.max_delete)) is not None:
+            raise InvalidArgument(wrong)

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.errors import Fault, Rejected
+from rsnotify_client import InvalidArgument, Publisher, changes_between
+from rsnotify_client.commands.places import WrittenFile, WrittenFiles
+from rsnotify_client.hub import JSON
+from rsnotify_mirror import Options
 from tests.integration.test_mistakes import NO, USE, typed
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
@@ -188,3 +193,69 @@ async def test_a_pipe_that_is_named_as_a_file_of_a_load_is_refused_before_it_is_
     ended = await forks.run(words, clean_environment() | settings, f"{STATE}\n".encode() * 100)
     said = "error: /dev/stdin is no regular file, and it would be read twice: give - for stdin\n"
     assert (ended.status, ended.err) == (USE, said)
+
+
+# Large files --------------------------------------------------------------------------------------
+
+LARGE = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("index", "place"),
+    [
+        (0, "a.json, line 2, column 2"),
+        (63, "a.json, line 65, column 2"),  # the last that begins before the end of what is read
+        (64, "entry 65"),
+        (65, "entry 66"),
+    ],
+)
+def test_a_place_is_looked_for_in_64_mib_of_an_array_and_no_further(tmp_path, index, place):
+    entry = '{"loc": "e.com/b"}'
+    file = tmp_path / "a.json"
+    with file.open("w") as written:  # entries of 1 MiB each, the first after two bytes
+        written.write("[\n")
+        for number in range(66):
+            written.write(("," if number else " ") + entry.ljust(LARGE - 2) + "\n")
+    files = WrittenFiles([WrittenFile("a.json", lambda: file.open("rb"))], JSON)
+    refused = Rejected("", status=422, faults=[Fault(index=index, message="it is wrong")])
+    assert str(files.refusal(refused)) == f"{place}: it is wrong"
+
+
+# Percentages --------------------------------------------------------------------------------------
+
+NO_PERCENT = [float("nan"), float("inf"), -0.1, 100.1, "10", True]
+
+
+COMMANDS = [
+    "publish dataset1 --between a.xml b.xml",
+    "resources load dataset1 a.ndjson",
+    "mirror http://127.0.0.1:9/ COPY",
+    "audit http://127.0.0.1:9/ COPY",
+    "bridge http://127.0.0.1:9/ dataset1",
+]
+
+
+@pytest.mark.parametrize("given", ["nan", "NaN", "inf", "-0.1", "100.1"])
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_what_is_no_percentage_is_refused_by_every_command(tmp_path, command, given):
+    words = command.replace("COPY", str(tmp_path / "copy"))
+    ended = await typed(f"{words} --max-delete={given}")
+    assert ended.status == USE, ended
+    assert "--max-delete" in ended.err
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("given", NO_PERCENT)
+def test_and_by_every_function(given, tmp_path):
+    for call in (
+        lambda: list(changes_between("a.xml", "b.xml", max_delete=given)),
+        lambda: Publisher("http://127.0.0.1:9").load("a", [], max_delete=given),
+        lambda: Options(max_delete=given),
+    ):
+        with pytest.raises(InvalidArgument, match=r"^max_delete is .*: give a number of percent"):
+            call()
+
+
+@pytest.mark.parametrize("given", [0, 0.0, 100, 12.5])
+def test_a_percentage_is_taken_from_0_to_100(given):
+    assert Options(max_delete=given).max_delete == given
