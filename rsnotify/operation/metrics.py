@@ -74,6 +74,9 @@ OF_A_PROCESS: dict[str, Metric] = {
     "rsnotify_catch_ups": Metric(
         "counter", "Notifications for those who were behind, by where they were read.", ("origin",)
     ),
+    "rsnotify_view_answers": Metric(
+        "counter", "Answers by OAI-PMH, as Atom, and as activities of IIIF.", ("view",)
+    ),
     "rsnotify_readers": Metric("gauge", "Open connections to a channel.", (*CHANNEL, "form")),
     "rsnotify_readers_behind": Metric(
         "gauge", "Readers that have not been sent everything; absent if there are none.", CHANNEL

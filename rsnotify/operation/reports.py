@@ -27,6 +27,7 @@ from rsnotify.operation.machine import Machine
 from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.views.view_answers import ViewAnswers
 from rsnotify.websub.ownership import Ownership
 from rsnotify.websub.survey import Survey
 
@@ -104,6 +105,7 @@ class Watched(NamedTuple):
     intake: Intake
     channels: Channels
     ownership: Ownership
+    view_answers: ViewAnswers
 
 
 class ThisProcess:
@@ -119,7 +121,8 @@ class ThisProcess:
     ) -> None:
         self.identity = identity
         self._survey = Survey()
-        self._journals, self._journal, self._intake, self._channels, self._ownership = watched
+        self._journals, self._journal, self._intake, self._channels = watched[:4]
+        self._ownership, self._view_answers = watched[4:]
         self._delay = delay
         self._health = health
         self._machine = machine
@@ -170,6 +173,7 @@ class ThisProcess:
             "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
             "rsnotify_append_waiting_bytes": _one(self._journal.appends.waiting_bytes),
             "rsnotify_catch_ups": _by(self._journals.reading.catch_ups),
+            "rsnotify_view_answers": _by(self._view_answers),
         }
 
     def _sending(self) -> Numbers:

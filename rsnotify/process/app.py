@@ -43,6 +43,7 @@ from rsnotify.views.paged_views import (
     archive_path,
     feed_path,
 )
+from rsnotify.views.view_answers import ViewAnswers
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
@@ -276,14 +277,16 @@ def _view_routes(parts: Composition) -> Routes:
     journals, stores = parts.journals, parts.stores
     harvests = Harvests(journals, stores.windows, stores.known_resources, parts.schedule.period)
     email = parts.settings.admin_email
-    oai = OaiEndpoint(journals, parts.access, parts.base_url, harvests, email)
+    answers = parts.view_answers
+    oai = OaiEndpoint(journals, parts.access, parts.base_url, harvests, email, answers)
     admission = SetAdmission(journals, parts.access, parts.base_url)
     pages = JournalPages(journals, stores.windows)
-    return [*oai_routes(oai), *paged_view_routes(admission, pages)]
+    return [*oai_routes(oai), *paged_view_routes(admission, pages, answers)]
 
 
-def paged_view_routes(admission: SetAdmission, pages: JournalPages) -> Routes:
-    feed, activities = FeedEndpoint(admission, pages), ActivitiesEndpoint(admission, pages)
+def paged_view_routes(admission: SetAdmission, pages: JournalPages, answers: ViewAnswers) -> Routes:
+    feed = FeedEndpoint(admission, pages, answers)
+    activities = ActivitiesEndpoint(admission, pages, answers)
     return [
         Route(feed_path("{set}"), feed.newest),
         Route(archive_path("{set}", "{from_}"), feed.archive),

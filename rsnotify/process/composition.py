@@ -51,6 +51,7 @@ from rsnotify.resourcesync.notification import wrong_name
 from rsnotify.sets.records import Sets
 from rsnotify.streams.long_polls import LongPolls
 from rsnotify.views.known_resources import KnownResources
+from rsnotify.views.view_answers import ViewAnswers
 from rsnotify.websub import WebSub
 from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
@@ -94,6 +95,7 @@ class Composition:
         host = self._machine.host_name()
         self._identity = Identity(f"{host}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
+        self.view_answers = ViewAnswers()
         self.stores = Stores(settings, redis_url, f"{host}:{self._machine.process_id()}")
         self._jwts = _jwts_of(settings)
         self.access = Access(
@@ -231,6 +233,7 @@ class Composition:
                 self.intake,
                 self.channels,
                 self.websub.ownership,
+                self.view_answers,
             ),
             self.access,
             self.stores.publishing_client,

@@ -47,6 +47,7 @@ from rsnotify.views.oai_token import (
     parse_token,
     render_token,
 )
+from rsnotify.views.view_answers import ViewAnswers
 
 FORM_BYTES = 16 * 1024
 AT_ONCE = 4  # pages that are made
@@ -87,12 +88,14 @@ class OaiEndpoint:
         base_url: BaseUrl,
         harvests: Harvests,
         admin_email: str | None,
+        answers: ViewAnswers,
     ) -> None:
         self._journals = journals
         self._access = access
         self._base_url = base_url
         self._harvests = harvests
         self._admin_email = admin_email
+        self._answers = answers
         self._made = AtOnce(AT_ONCE, FULL)
 
     async def get(self, request: Request) -> Response:
@@ -122,6 +125,7 @@ class OaiEndpoint:
                 question = None if fault.code in NOT_ECHOED else question
             self._check_unchanged(harvested)
             document = render_answer(harvested.base_url, date, content, question)
+        self._answers["oai"] += 1
         return await self._response(request, harvested, document)
 
     async def _admit(self, request: Request) -> HarvestedSet:

@@ -15,6 +15,7 @@ from rsnotify.sets.options import IiifType
 from rsnotify.views.activities import ACTIVITIES, render_collection, render_page
 from rsnotify.views.atom import ATOM, FeedHead, render_feed
 from rsnotify.views.journal_pages import JournalPages
+from rsnotify.views.view_answers import ViewAnswers
 
 ASKED = ("access_token",)
 NO_FEED = "the feed of the set {!r} is off: `rsnotify sets edit {} --atom` turns it on"
@@ -45,9 +46,10 @@ def activities_page_path(set_name: str, from_: Position | str) -> str:
 class FeedEndpoint:
     """The feeds of all sets."""
 
-    def __init__(self, admission: SetAdmission, pages: JournalPages) -> None:
+    def __init__(self, admission: SetAdmission, pages: JournalPages, answers: ViewAnswers) -> None:
         self._admission = admission
         self._pages = pages
+        self._answers = answers
         self._kept = KeptDocuments()
 
     async def newest(self, request: Request) -> Response:
@@ -77,15 +79,17 @@ class FeedEndpoint:
         requested = await self._admission.admit(request)
         if not requested.record.atom:
             raise Rejected(NO_FEED.format(requested.name, requested.name), status=404)
+        self._answers["atom"] += 1
         return requested._replace(form=ATOM)
 
 
 class ActivitiesEndpoint:
     """The collections of activities of those sets that are something to IIIF."""
 
-    def __init__(self, admission: SetAdmission, pages: JournalPages) -> None:
+    def __init__(self, admission: SetAdmission, pages: JournalPages, answers: ViewAnswers) -> None:
         self._admission = admission
         self._pages = pages
+        self._answers = answers
         self._kept = KeptDocuments()
 
     async def collection(self, request: Request) -> Response:
@@ -126,6 +130,7 @@ class ActivitiesEndpoint:
         kind = requested.record.iiif
         if kind is None:
             raise Rejected(NO_ACTIVITIES.format(requested.name, requested.name), status=404)
+        self._answers["iiif"] += 1
         return requested._replace(form=ACTIVITIES), kind
 
 

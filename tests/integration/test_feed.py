@@ -18,6 +18,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.sets.options import SetOptions
 from rsnotify.views.journal_pages import PAGE_CHANGES, JournalPages
 from rsnotify.views.paged_views import archive_path, feed_path
+from rsnotify.views.view_answers import ViewAnswers
 from tests.integration.test_oai import in_a_later_second
 from tests.support.faults import Losing
 from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
@@ -56,8 +57,9 @@ class Feed:
         self.pulling = pulling
         access = Access(Tokens(pulling.client), TOKEN)
         admission = SetAdmission(pulling.hub, access, BaseUrl(BASE))
+        self.answers = ViewAnswers()
         pages = JournalPages(pulling.hub, pulling.windows)
-        self.app = build_app(paged_view_routes(admission, pages))
+        self.app = build_app(paged_view_routes(admission, pages, self.answers))
 
     async def ask(self, path: str = feed_path(SET), **headers: str) -> Answer:
         return await self.pulling.get(path.removeprefix(BASE), app=self.app, **headers)
@@ -305,12 +307,14 @@ async def test_activities_are_only_of_what_is_something_to_iiif(feed):
     await feed.pulling.update("a")
     refused = await feed.ask(f"/{SET}/activities")
     assert (refused.status, b"--iiif Manifest" in refused.body) == (404, True)
+    assert not any(feed.answers.values())
     await feed.pulling.hub.edit_set(SET, {"iiif": "Collection"})
     answer = await feed.ask(f"/{SET}/activities")
     assert answer.headers["content-type"].startswith("application/ld+json;profile=")
     ((_, page),) = (await activities(feed)).items()
     (item,) = page["orderedItems"]
     assert item["object"] == {"id": loc("a"), "type": "Collection"}
+    assert feed.answers == {"oai": 0, "atom": 0, "iiif": 3}
 
 
 async def test_a_set_without_changes_has_one_page_without_activities(feed):

@@ -20,6 +20,7 @@ from rsnotify.views.harvests import Harvests
 from rsnotify.views.known_resources import KnownResources
 from rsnotify.views.oai_answers import datestamp
 from rsnotify.views.oai_endpoint import OaiEndpoint
+from rsnotify.views.view_answers import ViewAnswers
 from tests.support.faults import Losing, out_of_memory
 from tests.support.loading import Loading, ndjson
 from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
@@ -93,7 +94,9 @@ class Repository:
         )
         access = Access(Tokens(pulling.client), TOKEN)
         self.app = build_app(
-            oai_routes(OaiEndpoint(pulling.hub, access, BaseUrl(BASE), harvests, EMAIL))
+            oai_routes(
+                OaiEndpoint(pulling.hub, access, BaseUrl(BASE), harvests, EMAIL, ViewAnswers())
+            )
         )
 
     async def answer(self, set_name: str = SET, **asked: str) -> Answer:

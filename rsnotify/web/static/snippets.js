@@ -15,12 +15,15 @@ export const documents = [
   ["channel of changes", channelOf(set)],
   ["channel of new documents", channelOf(set, "framework")],
   ["changes as a Durable Stream", address(`streams/${set}`)],
-  ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
-  ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
   ["Source Description", address(".well-known/resourcesync")],
 ];
 
-the.documents.append(...documents.map(([name, href]) => make.li({}, make.a({ href }, name))));
+const views = [
+  ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
+  ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
+];
+
+the.documents.append(...[...documents, ...views].map(([name, href]) => make.li({}, make.a({ href }, name))));
 the.snippets.append(...Object.entries(programs()).map(([language, of], at) => make.details({ name: "language", open: !at },
   make.summary({}, language), ...Object.entries(of).map(([what, text]) => copyable(what, text)))));
 
