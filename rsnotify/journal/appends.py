@@ -85,13 +85,21 @@ class _Lane:
     """The appends that wait for one server; appends to other servers do not wait for these.
 
     Those to each channel are taken in the order of their arrival, and the channels in turn: whoever
-    publishes much to one does not hold up all others.
+    publishes much to one does not hold up all others. A channel that alone has half a round, or
+    more, lets the others pass as long as that is under way.
     """
 
     def __init__(self, writers: Iterable[str]) -> None:
         self.waiting: dict[ChannelName, _Queue] = {}  # in the order of their turns
         self.resting = [*writers]  # those that have nothing to write
         self.tasks: dict[str, asyncio.Task[None]] = {}  # of each writer, kept while it runs
+        self.filling: dict[str, ChannelName] = {}  # by writer: the channel that has its round
+
+    def next_channel(self) -> ChannelName:
+        """Whose turn it is."""
+        busy = self.filling.values()
+        first = next(iter(self.waiting))
+        return next((each for each in self.waiting if each not in busy), first) if busy else first
 
 
 class Appends:
@@ -177,18 +185,20 @@ class Appends:
 
     async def _write(self, lane: _Lane, writer: str) -> None:
         try:
-            while taken := self._take_round(lane.waiting):
+            while taken := self._take_round(lane, writer):
                 await self._write_round(taken, writer)
+                lane.filling.pop(writer, None)
         finally:
             self.writing -= 1
             lane.resting.append(writer)
 
-    def _take_round(self, waiting: dict[ChannelName, _Queue]) -> dict[ChannelName, list[Append]]:
+    def _take_round(self, lane: _Lane, writer: str) -> dict[ChannelName, list[Append]]:
         """The next append of each channel in turn, until they are enough."""
+        waiting = lane.waiting
         taken: dict[ChannelName, list[Append]] = {}
         changes = size = 0
         while waiting:
-            channel = next(iter(waiting))
+            channel = lane.next_channel()
             queue = waiting[channel]
             append = queue.appends[0]
             length = len(append.submission.fragments)
@@ -207,6 +217,8 @@ class Appends:
             taken.setdefault(channel, []).append(append)
         if taken:
             self.round_changes.add(changes)
+        if len(taken) == 1 and (2 * changes >= ROUND_CHANGES or 2 * size >= ROUND_BYTES):
+            (lane.filling[writer],) = taken
         return taken
 
     async def _write_round(self, taken: Mapping[ChannelName, list[Append]], writer: str) -> None:

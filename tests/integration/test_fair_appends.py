@@ -7,7 +7,9 @@ import pytest
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal import appends
+from rsnotify.journal.call import Appended
 from rsnotify.journal.journal_store import JournalStore
+from rsnotify.journal.submission import Submission
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions
@@ -47,6 +49,27 @@ async def test_a_request_of_one_set_waits_for_one_of_each_other_set_and_not_for_
     order = await answered(journal, [*wild, ("calm", ["1"]), *wild])
     assert len(order) == 41
     assert order.index("calm") < appends.WRITERS * appends.ROUND_CHANGES // len(MANY)
+
+
+@pytest.mark.parametrize(
+    ("changes", "type_", "in_two_rounds"),
+    [(appends.ROUND_CHANGES // 2, "a/b", 4), (180, "a/" + "b" * 30_000, 2)],
+)
+async def test_a_request_waits_for_the_large_ones_that_redis_has_and_for_no_further_one(
+    journal, changes, type_, in_two_rounds
+):
+    large = submission(*map(str, range(changes)), type=type_)
+
+    def append(name: str, changes: Submission) -> asyncio.Task[Appended]:
+        return asyncio.create_task(journal.appends.append(ChannelName(name, "change"), changes))
+
+    wild = [append("wild", large) for _ in range(in_two_rounds + 3)]
+    while journal.appends.writing < appends.WRITERS:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)  # both have sent a round
+    late = await append("calm", submission("1"))
+    stored = sorted([each.until for each in await asyncio.gather(*wild)])
+    assert late.until < stored[in_two_rounds]
 
 
 async def test_the_requests_of_each_set_in_a_round_are_stored_in_the_order_in_which_they_came(
