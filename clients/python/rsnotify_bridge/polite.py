@@ -46,8 +46,18 @@ CLOSED = ", and nothing else there is asked for until it can; say --no-robots if
 class Hosts:
     """Whose turn it is at each host, and what its robots.txt says."""
 
-    def __init__(self, *, obeys_robots: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        obeys_robots: bool = True,
+        page_seconds: float = PAGE_SECONDS,
+        robots_seconds: float = ROBOTS_SECONDS,
+        longest_delay_seconds: float = LONGEST_DELAY_SECONDS,
+    ) -> None:
         self.obeys_robots = obeys_robots
+        self.page_seconds = page_seconds
+        self.longest_delay_seconds = longest_delay_seconds
+        self._robots_seconds = robots_seconds
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._robots: dict[str, tuple[float, RobotFileParser]] = {}
         self._next: dict[str, float] = {}
@@ -69,13 +79,13 @@ class Hosts:
         until, robots = self._robots.get(host, (0.0, None))
         if robots is None or until < monotonic():
             robots = await web.robots(host, robots)
-            self._robots[host] = monotonic() + ROBOTS_SECONDS, robots
+            self._robots[host] = monotonic() + self._robots_seconds, robots
         if not robots.can_fetch(ROBOT, url):
             raise Refused(
                 f"{host}/robots.txt asks robots to leave {urlsplit(url).path} alone: ask its "
                 "operator to allow rsnotify, or say --no-robots if it is yours"
             )
-        return min(LONGEST_DELAY_SECONDS, int(robots.crawl_delay(ROBOT) or 0))
+        return min(self.longest_delay_seconds, int(robots.crawl_delay(ROBOT) or 0))
 
 
 def ahead_seconds(headers: Mapping[str, str], now: float) -> float | None:
@@ -119,7 +129,7 @@ class PoliteWeb(Web):
         """While it comes, which may not take for ever, nobody else asks this host."""
         try:
             self.ahead_seconds = ahead_seconds(reply.headers, time())
-            reply.ends_in(PAGE_SECONDS)
+            reply.ends_in(self._hosts.page_seconds)
             yield reply
         finally:
             reply.close()
@@ -130,7 +140,7 @@ class PoliteWeb(Web):
         found.parse([])
         try:
             async with super().ask(url) as answer:
-                answer.ends_in(PAGE_SECONDS)
+                answer.ends_in(self._hosts.page_seconds)
                 if answer.status in AGAIN or answer.status >= 500:
                     raise again(url, answer)
                 if answer.status != 200:
@@ -145,8 +155,9 @@ class PoliteWeb(Web):
             log.warning("%s; what it said before is kept", error.detail)
             return before
         found.parse(filter(_can_be_parsed, text.splitlines()))
-        if (asked := int(found.crawl_delay(ROBOT) or 0)) > LONGEST_DELAY_SECONDS:
-            log.warning(TOO_LONG, url, asked, LONGEST_DELAY_SECONDS)
+        most = self._hosts.longest_delay_seconds
+        if (asked := int(found.crawl_delay(ROBOT) or 0)) > most:
+            log.warning(TOO_LONG, url, asked, most)
         return found
 
 

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_bridge import polite as polite_module
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
@@ -216,9 +215,7 @@ async def test_redirects_in_a_circle_end(source):
 
 
 @pytest.mark.parametrize("path", ["/drips", "/robots.txt"])
-async def test_a_page_that_drips_does_not_hold_the_turn_of_its_host(source, monkeypatch, path):
-    monkeypatch.setattr(polite_module, "PAGE_SECONDS", 0.3)
-
+async def test_a_page_that_drips_does_not_hold_the_turn_of_its_host(source, path):
     async def drip(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
@@ -230,7 +227,7 @@ async def test_a_page_that_drips_does_not_hold_the_turn_of_its_host(source, monk
 
     source.handlers[path] = drip
     source.documents["/b"] = b"found"
-    hosts = Hosts(obeys_robots=path == "/robots.txt")
+    hosts = Hosts(obeys_robots=path == "/robots.txt", page_seconds=0.3)
     async with polite(source, hosts) as first, polite(source, hosts) as other:
         dripping = asyncio.create_task(first.page(f"{source.url}/drips"))
         await has_asked(source, path, 1)
@@ -247,10 +244,9 @@ async def has_asked(source: Source, path: str, times: int) -> None:
     await until(is_so)
 
 
-async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(source, monkeypatch):
-    monkeypatch.setattr(polite_module, "ROBOTS_SECONDS", 0.0)
+async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(source):
     source.documents["/robots.txt"] = b"User-agent: *\nDisallow: /b\n"
-    async with polite(source) as web:
+    async with polite(source, Hosts(robots_seconds=0.0)) as web:
         await web.page(source.loc("a"))
         source.handlers["/robots.txt"] = answering(500)
         assert (await web.page(source.loc("a"))).body == b"content"
@@ -266,10 +262,9 @@ async def test_a_delay_that_is_longer_than_anybody_waits_is_said(source, caplog,
     assert (f"asks for {delay} s between two requests: 30 s are kept" in caplog.text) == is_said
 
 
-async def test_a_delay_is_kept_up_to_a_limit(source, monkeypatch):
-    monkeypatch.setattr(polite_module, "LONGEST_DELAY_SECONDS", 0.01)
+async def test_a_delay_is_kept_up_to_a_limit(source):
     source.documents["/robots.txt"] = b"User-agent: *\nCrawl-delay: 999999999\n"
-    async with polite(source) as web:
+    async with polite(source, Hosts(longest_delay_seconds=0.01)) as web:
         await web.page(source.loc("a"))
         await web.page(source.loc("a"))
     assert source.asked["/a"] == 2
