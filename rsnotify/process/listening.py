@@ -49,7 +49,9 @@ NO_NEW_CONNECTION = (
 )
 
 
-async def bound_socket(settings: Settings, inherited: int | None) -> socket.socket:
+async def bound_socket(
+    settings: Settings, inherited: int | None, taken_seconds: float = TAKEN_SECONDS
+) -> socket.socket:
     """Bound, but not listening yet; a worker has its parent's."""
     if inherited is not None:
         return socket.socket(fileno=inherited)
@@ -57,7 +59,7 @@ async def bound_socket(settings: Settings, inherited: int | None) -> socket.sock
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        await _bind(made, (host, port))
+        await _bind(made, (host, port), taken_seconds)
     except OSError as error:
         made.close()
         raise InvalidSettings(
@@ -66,10 +68,10 @@ async def bound_socket(settings: Settings, inherited: int | None) -> socket.sock
     return made
 
 
-async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
+async def _bind(made: socket.socket, address: tuple[str, int], taken_seconds: float) -> None:
     """A hub that was killed leaves its port when its workers have noticed; one that was just
     starting does so last."""
-    until, is_logged = time.monotonic() + TAKEN_SECONDS, False
+    until, is_logged = time.monotonic() + taken_seconds, False
     while True:
         try:
             return made.bind(address)
@@ -77,7 +79,7 @@ async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                 raise
         if not is_logged:
-            log.warning("port %d is in use; waiting up to %.0f s for it", address[1], TAKEN_SECONDS)
+            log.warning("port %d is in use; waiting up to %.0f s for it", address[1], taken_seconds)
             is_logged = True
         await asyncio.sleep(0.1)
 
@@ -89,9 +91,16 @@ class Acceptor:
     is taken after the others, unless too many such wait.
     """
 
-    def __init__(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(
+        self,
+        bound: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        *,
+        no_files_seconds: float = NO_FILES_SECONDS,
+    ) -> None:
         self._bound = bound
         self._make = make
+        self._no_files_seconds = no_files_seconds
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[object]] = set()
         self._late: deque[socket.socket] = deque()
@@ -154,21 +163,26 @@ class Acceptor:
         """Nobody can be accepted now."""
         log.error("cannot accept connections: %s", error.strerror)
         self._loop.remove_reader(self._bound)
-        again = self._loop.add_reader
-        self._retry = self._loop.call_later(NO_FILES_SECONDS, again, self._bound, self.accept)
+        again, seconds = self._loop.add_reader, self._no_files_seconds
+        self._retry = self._loop.call_later(seconds, again, self._bound, self.accept)
 
 
-async def accept_the_last(bound: socket.socket) -> None:
+async def accept_the_last(
+    bound: socket.socket,
+    *,
+    handshake_seconds: float = ACCEPT_SECONDS,
+    most_seconds: float = LAST_ACCEPTED_SECONDS,
+) -> None:
     """Before it is closed: nothing that has connected is left behind in it.
 
     A peer that tries to connect now gets no answer, tries again after a second, by the rules of
     TCP, and is refused then: so nothing was handed over.
     """
     let_nobody_in(bound)
-    await asyncio.sleep(ACCEPT_SECONDS)
+    await asyncio.sleep(handshake_seconds)
     waiting = select.poll()
     waiting.register(bound, select.POLLIN)
-    for _ in range(round(LAST_ACCEPTED_SECONDS / LOOK_SECONDS)):
+    for _ in range(round(most_seconds / LOOK_SECONDS)):
         if not waiting.poll(0):
             break
         await asyncio.sleep(LOOK_SECONDS)  # some are accepted meanwhile, here or by a worker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process import listening, workers
+from rsnotify.process import workers
 from rsnotify.process.listening import bound_socket
 from rsnotify.process.settings import Settings
 from tests.support.running import RunningHub
@@ -72,17 +72,15 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(monkeypatch, caplog):
     assert len([text for text in caplog.messages if "does not end" in text]) == 2
 
 
-async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(monkeypatch, caplog):
+async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(caplog):
     """A worker that was just starting notices late that its parent was killed."""
     with await bound_socket(Settings(port=0), None) as held:
         held.listen()
         settings = Settings(port=held.getsockname()[1])
-        monkeypatch.setattr(listening, "TAKEN_SECONDS", 0.2)
         with pytest.raises(InvalidSettings, match="already in use; choose another"):
-            await bound_socket(settings, None)
+            await bound_socket(settings, None, taken_seconds=0.2)
         assert len(caplog.messages) == 1
         assert "is in use; waiting up to" in caplog.text
-        monkeypatch.undo()
         waiting = asyncio.create_task(bound_socket(settings, None))
         await asyncio.sleep(0.2)
         assert not waiting.done()

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.process import listening
 from rsnotify.process.listening import (
     ACCEPTED_A_TURN,
     LATE,
@@ -89,15 +88,14 @@ async def test_all_that_have_connected_are_accepted(bound):
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, monkeypatch):
-    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
+def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop):
     accepted: list[Any] = []
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(partial(Accepted, accepted), sock=bound)
         clients = [socket.create_connection(bound.getsockname()) for _ in range(50)]
-        await accept_the_last(bound)
+        await accept_the_last(bound, handshake_seconds=0)
         in_time = len(accepted)
         server.close()
         for each in (*accepted, *clients):
@@ -108,10 +106,9 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, m
         runner.run(run())
 
 
-async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(bound, monkeypatch):
-    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
+async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(bound):
     clients = [await connecting(bound) for _ in range(3)]
-    waiting = asyncio.create_task(accept_the_last(bound))
+    waiting = asyncio.create_task(accept_the_last(bound, handshake_seconds=0))
     done, _ = await asyncio.wait([waiting], timeout=1)
     assert not done
     loop = asyncio.get_running_loop()
@@ -122,11 +119,10 @@ async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(boun
         each.close()
 
 
-async def test_a_parent_does_not_wait_for_workers_that_are_frozen(bound, monkeypatch):
-    monkeypatch.setattr(listening, "LAST_ACCEPTED_SECONDS", 0.1)
+async def test_a_parent_does_not_wait_for_workers_that_are_frozen(bound):
     client = await connecting(bound)
     async with asyncio.timeout(SECONDS):
-        await accept_the_last(bound)
+        await accept_the_last(bound, most_seconds=0.1)
     client.close()
 
 
@@ -152,10 +148,10 @@ async def test_who_comes_meanwhile_is_refused_and_has_handed_over_nothing(bound)
 class Turns:
     """How many connections were made in each turn of the event loop."""
 
-    def __init__(self, bound: socket.socket) -> None:
+    def __init__(self, bound: socket.socket, **given: float) -> None:
         self.made: list[Any] = []
         self.each = [0]
-        self.acceptor = Acceptor(bound, self._protocol)
+        self.acceptor = Acceptor(bound, self._protocol, **given)
 
     def _protocol(self) -> asyncio.Protocol:
         self.each[-1] += 1
@@ -270,13 +266,9 @@ def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_
     runner.run(run())
 
 
-def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
-    bound, runner, monkeypatch, caplog
-):
-    monkeypatch.setattr(listening, "NO_FILES_SECONDS", 0.01)
-
+def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(bound, runner, caplog):
     async def run() -> None:
-        turns = Turns(bound)
+        turns = Turns(bound, no_files_seconds=0.01)
         peers = opened(bound, 1)
         held = []
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
