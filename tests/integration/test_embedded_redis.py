@@ -26,7 +26,7 @@ from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory
 from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis import server as module
 from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
-from rsnotify.process.embedded_redis.server import restart_delay_seconds
+from rsnotify.process.embedded_redis.server import Patience, restart_delay_seconds
 from rsnotify.process.engine import Engine
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.running import PATIENT_SECONDS
@@ -231,22 +231,20 @@ async def test_a_redis_left_behind_is_shut_down_and_its_data_are_taken_over(bina
         writer.close()
 
 
-async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(data, monkeypatch):
-    monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
+async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(data):
     with leftover(data) as redis_pid:
         (data / "redis.sock").unlink()
         with pytest.raises(
             InvalidSettings, match=f"does not shut down: end its process, {redis_pid}"
         ):
-            await EmbeddedRedis(data).start()
+            await EmbeddedRedis(data, patience=Patience(of_leftover=0.2)).start()
 
 
-async def test_a_leftover_redis_that_hangs_is_reported(data, monkeypatch):
-    monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
+async def test_a_leftover_redis_that_hangs_is_reported(data):
     with leftover(data) as redis_pid:
         os.kill(redis_pid, SIGSTOP)
         with pytest.raises(InvalidSettings, match="does not shut down"):
-            await EmbeddedRedis(data).start()
+            await EmbeddedRedis(data, patience=Patience(of_leftover=0.2)).start()
         os.kill(redis_pid, SIGCONT)
 
 
@@ -275,11 +273,10 @@ async def test_a_hub_waits_until_the_workers_of_a_killed_one_are_dead(data):
             await put(server, "change")
 
 
-async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(data, monkeypatch):
-    monkeypatch.setattr(directory, "WORKERS_LIMIT_SECONDS", 0.1)
+async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(data):
     with worker_of_a_dead_hub(data) as worker:
         with pytest.raises(InvalidSettings, match=r"workers of the hub process .* end them"):
-            await EmbeddedRedis(data).start()
+            await EmbeddedRedis(data, patience=Patience(of_workers=0.1)).start()
         worker.kill()
 
 
@@ -413,17 +410,15 @@ async def test_signals_to_the_hubs_process_group_do_not_reach_redis(data):
         assert os.getpgid(server.pid) != os.getpgid(0)
 
 
-async def test_a_redis_that_ignores_its_end_is_killed(data, monkeypatch):
-    monkeypatch.setattr(module, "STOP_LIMIT_SECONDS", 0.1)
-    async with EmbeddedRedis(data) as server:
+async def test_a_redis_that_ignores_its_end_is_killed(data):
+    async with EmbeddedRedis(data, patience=Patience(to_stop=0.1)) as server:
         assert server.pid
         os.kill(server.pid, SIGSTOP)
     assert await server.wait() == -SIGKILL
 
 
-async def test_a_redis_that_never_answers_is_not_left_behind(data, monkeypatch):
-    monkeypatch.setattr(module, "LOADING_LIMIT_SECONDS", 0.0)
-    server = EmbeddedRedis(data)
+async def test_a_redis_that_never_answers_is_not_left_behind(data):
+    server = EmbeddedRedis(data, patience=Patience(to_load=0.0))
     with pytest.raises(InvalidSettings, match="takes too long to load"):
         await server.start()
     assert await server.wait() in (0, -SIGTERM)
@@ -612,8 +607,7 @@ def test_restarts_wait_longer_and_longer_up_to_ten_seconds():
     assert (delays[0], delays[-1]) == (0.1, 10.0)
 
 
-async def test_a_large_log_is_put_aside(data, monkeypatch):
-    monkeypatch.setattr(module, "LOG_BYTES", 10)
+async def test_a_large_log_is_put_aside(data):
     written(data / "redis.log", "what happened long ago\n")
-    async with EmbeddedRedis(data):
+    async with EmbeddedRedis(data, log_bytes=10):
         assert (data / "redis.log.1").read_text() == "what happened long ago\n"

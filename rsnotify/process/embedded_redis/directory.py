@@ -57,10 +57,12 @@ class LockFile:
 
 
 @asynccontextmanager
-async def directory_taken(data_dir: Path) -> AsyncIterator[LockFile]:
+async def directory_taken(
+    data_dir: Path, workers_seconds: float = WORKERS_LIMIT_SECONDS
+) -> AsyncIterator[LockFile]:
     """Make `data_dir` and keep every other hub out of it until the block ends or we die."""
     with closing(_hub_lock(data_dir)) as lock:
-        await _take(lock, data_dir)
+        await _take(lock, data_dir, workers_seconds)
         lock.sign(os.getpid())
         yield lock
 
@@ -73,10 +75,10 @@ def _hub_lock(data_dir: Path) -> LockFile:
         raise InvalidSettings(f"--data {data_dir} cannot be used: {error.strerror}") from None
 
 
-async def _take(lock: LockFile, data_dir: Path) -> None:
+async def _take(lock: LockFile, data_dir: Path, workers_seconds: float) -> None:
     """Wait a little for the workers of a killed hub, not for a hub."""
     try:
-        async with asyncio.timeout(WORKERS_LIMIT_SECONDS):
+        async with asyncio.timeout(workers_seconds):
             while not lock.taken():
                 if lock.signer_lives:
                     raise InvalidSettings(

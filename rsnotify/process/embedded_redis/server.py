@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from signal import SIGKILL
 from time import monotonic
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
 from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -23,6 +23,7 @@ from rsnotify.process.embedded_redis.binaries import Binary, find_binary
 from rsnotify.process.embedded_redis.directory import (
     REDIS_LOCK,
     SOCKET,
+    WORKERS_LIMIT_SECONDS,
     LockFile,
     directory_taken,
     short_enough,
@@ -74,6 +75,18 @@ OPTIONS = {
 }
 
 
+class Patience(NamedTuple):
+    """How many seconds each step of a server may take."""
+
+    to_load: float = LOADING_LIMIT_SECONDS
+    to_stop: float = STOP_LIMIT_SECONDS
+    of_leftover: float = LEFTOVER_LIMIT_SECONDS
+    of_workers: float = WORKERS_LIMIT_SECONDS
+
+
+PATIENCE = Patience()
+
+
 class EmbeddedRedis:
     """A redis-server on a unix socket in `data_dir`, ours alone; cancel `supervise` before `stop`.
 
@@ -81,8 +94,11 @@ class EmbeddedRedis:
     killed, a guard ends it; the next hub on the directory does not rely on that.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(
+        self, data_dir: Path, *, patience: Patience = PATIENCE, log_bytes: int = LOG_BYTES
+    ) -> None:
         self.data_dir = data_dir.resolve()
+        self._patience, self._log_bytes = patience, log_bytes
         self._socket = self.data_dir / SOCKET
         self._process: Process | None = None
         self._guard: Process | None = None
@@ -121,7 +137,8 @@ class EmbeddedRedis:
     async def start(self) -> None:
         """Take the data directory, start Redis in it and wait until it has loaded and answers."""
         async with AsyncExitStack() as held:
-            self._hub_lock = await held.enter_async_context(directory_taken(self.data_dir))
+            taking = directory_taken(self.data_dir, self._patience.of_workers)
+            self._hub_lock = await held.enter_async_context(taking)
             self._socket = held.enter_context(short_enough(self._socket))
             await self._launch()
             self._held = held.pop_all()
@@ -189,7 +206,7 @@ class EmbeddedRedis:
             return
         log.warning("shutting down process %s, a redis-server left running", lock.signature)
         try:
-            await within(LEFTOVER_LIMIT_SECONDS, self._shut_down(until=lock.taken))
+            await within(self._patience.of_leftover, self._shut_down(until=lock.taken))
         except TimeoutError:
             raise InvalidSettings(
                 f"a redis-server that an earlier hub left in {self.data_dir} does not shut down: "
@@ -207,7 +224,7 @@ class EmbeddedRedis:
 
     async def _loaded(self, process: Process) -> None:
         try:
-            await within(LOADING_LIMIT_SECONDS, self._answering(process))
+            await within(self._patience.to_load, self._answering(process))
         except TimeoutError:
             words = _last_words(self.data_dir)
             raise InvalidSettings(f"redis-server takes too long to load{words}") from None
@@ -234,7 +251,7 @@ class EmbeddedRedis:
         with suppress(ProcessLookupError):
             process.terminate()
         try:
-            async with asyncio.timeout(STOP_LIMIT_SECONDS):
+            async with asyncio.timeout(self._patience.to_stop):
                 await process.wait()
         except TimeoutError:
             log.error("redis-server does not stop: killing process %d", process.pid)
@@ -245,7 +262,7 @@ class EmbeddedRedis:
 
     def _log(self) -> IO[bytes]:
         path = self.data_dir / LOG
-        if path.exists() and path.stat().st_size > LOG_BYTES:
+        if path.exists() and path.stat().st_size > self._log_bytes:
             path.replace(path.with_suffix(".log.1"))
         return path.open("ab")
 
