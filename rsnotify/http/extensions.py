@@ -1,7 +1,7 @@
 """What our server knows beyond ASGI; another server has none of it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rsnotify.http.sockets import tcp_state
@@ -27,8 +27,10 @@ class Lender(Protocol):
     """Makes heads as the server has them, and takes back connections that it has lent."""
 
     def render_head(self, status: int, headers: Headers, /) -> bytes: ...
-    def give_back(self, transport: asyncio.Transport, response: bytes, early: bytes, /) -> None:
-        """The whole response, and what the peer has sent meanwhile."""
+    def give_back(
+        self, transport: asyncio.Transport, response: Sequence[bytes], early: bytes, /
+    ) -> None:
+        """The parts of the whole response, and what the peer has sent meanwhile."""
 
 
 class Borrowing(Protocol):

@@ -7,7 +7,7 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, cast
@@ -105,13 +105,14 @@ class ConnectionLender:
     def render_head(self, status: int, headers: Headers) -> bytes:
         return render_head(status, [*self._server_state.default_headers, *headers])
 
-    def give_back(self, transport: asyncio.Transport, response: bytes, early: bytes) -> None:
+    def give_back(
+        self, transport: asyncio.Transport, response: Sequence[bytes], early: bytes
+    ) -> None:
         protocol = self._make()
         transport.pause_reading()  # uvloop asks how much to read where reading begins
         transport.set_protocol(protocol)
         transport.resume_reading()
-        protocol.come_back(transport)
-        transport.write(response)
+        protocol.come_back(transport, response)
         if early:
             protocol.receive_data(early)
 
@@ -161,13 +162,16 @@ class HttpProtocol(BoundedInput):
         self.start_head_deadline()
         self._enter()
 
-    def come_back(self, transport: asyncio.Transport) -> None:
-        """The connection was lent, and is this one's now."""
+    def come_back(self, transport: asyncio.Transport, response: Sequence[bytes]) -> None:
+        """The connection was lent, and is this one's now. If there are too many, it ends with the
+        response."""
         self._begin(transport)
         self._has_answered = True
         self._reader.is_timed = False
         self._deadlines.set(self._rest, RETURNED_SECONDS)
-        self._enter()
+        transport.writelines(response)
+        if self._connections is not None and self._connections.enter(self, self._host()):
+            self._close()
 
     def _rest(self) -> None:
         self._deadlines.add_idle(self._close)
@@ -193,13 +197,15 @@ class HttpProtocol(BoundedInput):
         connections = self._connections
         if connections is None:
             return
-        client = address_of(self.transport, "peername")
-        host = "" if client is None else client[0]
-        refusal = connections.enter(self, host)
+        refusal = connections.enter(self, self._host())
         if connections.is_flooded:
             self.transport.abort()
         elif refusal is not None:
             self.refuse(*refusal)
+
+    def _host(self) -> str:
+        client = address_of(self.transport, "peername")
+        return "" if client is None else client[0]
 
     def turn_came(self) -> None:
         if not self._is_paused:

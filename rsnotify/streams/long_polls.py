@@ -38,11 +38,12 @@ from rsnotify.streams.replies import (
 
 LONG_POLL = WireFormat("long poll", messages_of, COMMENT)
 EARLY_BYTES = 64 * 1024  # that a peer may send while it waits: its next request
+JOINED_BYTES = 1024  # a longer body is not copied to join it with its head
 ANSWERED_A_TURN = 256  # before the event loop serves others
 TICK_SECONDS = 0.25
 SPREAD_TICKS = 64  # to which those who wait are given in turn
 
-Rendered = dict[tuple[Variant, int], bytes]
+Rendered = dict[tuple[Variant, int], Sequence[bytes]]
 
 
 class Poller(Reader):
@@ -102,10 +103,12 @@ class LentPoller(TransportReader, Poller):
         if response is None:
             ends = [(b"connection", b"close")] if is_last else []
             headers = [*reply.headers_for(*key), *ends]
-            response = self._lender.render_head(reply.status, headers) + reply.body
+            head = self._lender.render_head(reply.status, headers)
+            is_long = len(reply.body) > JOINED_BYTES  # then all share it, however they have asked
+            response = (head, reply.body) if is_long else (head + reply.body,)
             rendered[key] = response
         if is_last:
-            self.write(response)
+            self.transport.writelines(response)
             self.end_within(CLOSE_SECONDS)
             self.transport.close()
         elif not self.transport.is_closing():
@@ -232,8 +235,8 @@ class Waiting:
         reply = reply_without(self.feed.channel, head, is_private=self.is_private)
         self._answer(waiting, reply, is_last=is_last)
 
-    def refuse(self, pollers: Sequence[Poller], error: Exception) -> None:
-        self._answer(pollers, refusal(error, self.feed.channel.path))
+    def refuse(self, pollers: Sequence[Poller], error: Exception, *, is_last: bool = False) -> None:
+        self._answer(pollers, refusal(error, self.feed.channel.path), is_last=is_last)
 
     def _answer_with(self, found: Notification, pollers: Sequence[Poller]) -> None:
         reply = reply_with(self.feed, found, is_private=self.is_private)
@@ -336,7 +339,7 @@ class LongPolls:
             self._check_unchanged(feed, is_private=is_private)
             self._channels.limits.enter(poller, entry.address, [feed.channel])
         except (Rejected, TryAgain) as error:
-            waiting.refuse([poller], error)
+            waiting.refuse([poller], error, is_last=self._is_draining)
             return
         self._waiting[feed, is_private] = waiting
         self._set_due(poller, waiting)

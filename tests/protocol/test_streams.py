@@ -5,9 +5,12 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 import pytest
 from yarl import URL
 
+from rsnotify.coordination import keys
+from rsnotify.redis_client import connect
 from tests.support.running import RunningHub
 
 UNKNOWN_OFFSET = "9999-12-31T23:59:59.999999Z"
@@ -301,3 +304,26 @@ async def test_pages_of_other_origins_read_public_streams(hub):
         assert it.headers["Access-Control-Allow-Origin"] == "*"
         exposed = it.headers["Access-Control-Expose-Headers"].split(", ")
         assert {"Stream-Next-Offset", "Stream-Cursor", "Stream-Up-To-Date"} <= {*exposed}
+
+
+async def test_a_hub_that_has_a_set_of_a_reserved_name_says_what_to_do(tmp_path, own_redis):
+    async with RunningHub(tmp_path / "hub", "--redis", own_redis.url, drain_seconds="0") as hub:
+        await publish(hub, "a")
+        await hub.stop()
+        await renamed(own_redis.url, "dataset1", "streams")
+        await hub.start()
+        assert "the set 'streams' has a name that is reserved by now" in hub.log.read_text()
+        assert (await publish(hub, "b", set_name="streams"))["accepted"] == 1
+        status, _ = await hub.ask("DELETE", "/api/sets/streams")
+        assert status == 204
+
+
+async def renamed(redis_url: str, old: str, new: str) -> None:
+    """As if the set had been made before its name was reserved."""
+    client = connect(redis_url)
+    record = msgspec.json.decode(await client.hget(keys.SETS, old))
+    await client.hset(keys.SETS, new, msgspec.json.encode(record | {"name": new}))
+    for key in await client.execute_command("KEYS", f"*{{{old}}}*"):
+        await client.execute_command("RENAME", key, key.decode().replace(old, new))
+    await client.hdel(keys.SETS, old)
+    await client.aclose()

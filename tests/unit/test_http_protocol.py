@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
 from rsnotify.http.extensions import HAND_OVER, LEND, Lender
 from rsnotify.http.protocol import (
@@ -115,12 +116,14 @@ class Peer:
         self.cannot_take = False
         self.deadlines = deadlines or Deadlines(clock=lambda: self.now)
         self.config: Any = SimpleNamespace(loaded_app=self.app)
+        self.connections = ConnectionLimits(1, 100, lambda host: host, [])
         self.protocol = HttpProtocol(
             self.config,
             self.state,
             {},
             deadlines=self.deadlines,
             send_timeout_seconds=60,
+            connections=self.connections,
             http_input=http_input,
         )
         self.protocol.connection_made(self.transport)
@@ -899,7 +902,7 @@ class Borrower:
 
     def answers(self, early: bytes = b"") -> None:
         head = self._lender.render_head(200, [(b"content-length", b"2")])
-        self._lender.give_back(self._transport, head + b"ok", early)
+        self._lender.give_back(self._transport, (head, b"ok"), early)
 
 
 async def test_a_connection_that_was_lent_comes_back_with_the_response(lending):
@@ -956,6 +959,14 @@ async def test_a_connection_that_came_back_rests_as_any_other(lending):
     assert not peer.transport.is_closing()
     peer.waits(IDLE_SECONDS)
     assert peer.transport.is_closing()
+
+
+async def test_where_there_are_too_many_a_connection_ends_with_its_response(lending):
+    peer, borrowers = lending
+    await peer.sends(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n")
+    peer.connections.enter("another", "")
+    borrowers[0].answers()
+    assert (peer.transport.statuses, peer.transport.ended) == ([200], ["closed"])
 
 
 async def test_a_connection_that_came_back_and_is_lost_leaves_nothing(lending):
