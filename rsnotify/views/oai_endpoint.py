@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.documents.responses import gzipped
-from rsnotify.errors import BecamePrivate, Rejected
+from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected
 from rsnotify.http.endpoints import read_body
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
@@ -140,7 +140,10 @@ class OaiEndpoint:
         return HarvestedSet(record, base + oai_path(name), base + capability_list(name))
 
     def _check_unchanged(self, harvested: HarvestedSet) -> None:
+        """Refuse what was read of a set that is another one now, or has become private."""
         record = self._journals.record(harvested.name)
+        if record.created != harvested.record.created:
+            raise NoSuchSet(harvested.name)
         if record.private > harvested.record.private:
             raise BecamePrivate(harvested.name)
 

@@ -1,7 +1,8 @@
 """OAI-PMH over a real Redis: harvests under changes, and what becomes of them when a set does."""
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -12,14 +13,13 @@ from msgspec.structs import replace
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
-from rsnotify.live.journals import Journals
 from rsnotify.process.app import build_app, oai_routes
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify.sets.options import SetOptions
 from rsnotify.views.harvests import Harvests
 from rsnotify.views.known_resources import KnownResources
 from rsnotify.views.oai_answers import datestamp
-from rsnotify.views.oai_endpoint import OaiEndpoint
+from rsnotify.views.oai_endpoint import AT_ONCE, FORM_BYTES, OaiEndpoint
 from rsnotify.views.view_answers import ViewAnswers
 from tests.support.faults import Losing, out_of_memory
 from tests.support.loading import Loading, ndjson
@@ -350,8 +350,10 @@ async def test_a_form_is_read_as_a_query_is(pulling, repository):
     answer = await pulling.get(f"/{SET}/oai", body=body, content_type=kind, **sent)
     assert len(Page(etree.fromstring(answer.body)).records) == 1
     wrong = await pulling.get(f"/{SET}/oai", body=body, content_type="text/xml", **sent)
-    large = await pulling.get(f"/{SET}/oai", body=b"a" * 1_048_576, content_type=kind, **sent)
-    assert (wrong.status, large.status) == (415, 413)
+    assert wrong.status == 415
+    for size, status in ((FORM_BYTES, 200), (FORM_BYTES + 1, 413), (1_048_576, 413)):
+        answer = await pulling.get(f"/{SET}/oai", body=b"a" * size, content_type=kind, **sent)
+        assert answer.status == status
 
 
 # --- tokens and sets that change under them -------------------------------------------------------
@@ -404,23 +406,63 @@ async def test_a_set_that_becomes_private_is_closed_to_harvesters(pulling, repos
     assert answer.headers["cache-control"] == "private, no-cache"
 
 
-class ClosedWhileRead(KnownResources):
-    """Somebody makes the set private while a page is read."""
+class WhileRead(KnownResources):
+    """Something happens while a page is read."""
 
-    hub: Journals
+    happens: Callable[[], Awaitable[object]]
 
     async def names(self, set_name: str, shards: Sequence[int]) -> list[list[bytes]]:
-        await self.hub.edit_set(set_name, {"private": True})
+        await self.happens()
         return await super().names(set_name, shards)
 
 
-async def test_what_was_read_of_a_set_that_has_become_private_is_not_given(pulling, repository):
+async def read_while(pulling: Pulling, happens: Callable[[], Awaitable[object]]) -> Answer:
+    resources = WhileRead(pulling.client)
+    resources.happens = happens
+    return await Repository(pulling, resources).answer(verb="ListRecords", metadataPrefix="oai_dc")
+
+
+async def test_what_was_read_of_a_set_that_has_become_private_is_not_given(pulling):
     await pulling.update("a")
-    resources = ClosedWhileRead(pulling.client)
-    resources.hub = pulling.hub
-    closed = Repository(pulling, resources)
-    answer = await closed.answer(verb="ListRecords", metadataPrefix="oai_dc")
+    answer = await read_while(pulling, lambda: pulling.hub.edit_set(SET, {"private": True}))
     assert (answer.status, loc("a").encode() in answer.body) == (503, False)
+
+
+async def test_what_was_read_of_two_sets_of_one_name_is_not_given(pulling):
+    await pulling.update("a")
+
+    async def made_again() -> None:
+        await pulling.hub.remove_set(SET)
+        await pulling.hub.add_set(SET, SetOptions())
+
+    assert (await read_while(pulling, made_again)).status == 404
+
+
+async def test_four_pages_are_made_at_once(pulling):
+    """Whoever comes then waits."""
+    await pulling.update("a")
+    inside, most, may_go_on = 0, 0, asyncio.Event()
+
+    async def held() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await may_go_on.wait()
+        inside -= 1
+
+    resources = WhileRead(pulling.client)
+    resources.happens = held
+    repository = Repository(pulling, resources)
+    asked = {"verb": "ListRecords", "metadataPrefix": "oai_dc"}
+    reading = [asyncio.create_task(repository.answer(**asked)) for _ in range(AT_ONCE + 3)]
+
+    async def is_full() -> bool:
+        return inside == AT_ONCE
+
+    await until(is_full)
+    may_go_on.set()
+    assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
+    assert most == AT_ONCE == 4
 
 
 @pytest.mark.parametrize("begins", ["from_", "nothing"])
