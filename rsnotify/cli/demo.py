@@ -32,6 +32,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_documen
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.hub import HubClient
+from rsnotify_client.token import Token
 from rsnotify_client.web import Web
 
 commands = Commands()
@@ -235,7 +236,7 @@ class SetOfDemo(NamedTuple):
     """The set on the hub that names the collection."""
 
     hub: HubClient
-    token: str | None
+    token: Token | None
     name: str
 
     async def begin(self, collection: Collection, count: int) -> None:

@@ -19,12 +19,14 @@ from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
+from rsnotify_client.token import Token, TokenFile
 
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '([^']+)'( that .+)?")
 NO_ID = re.compile(r"there is no (token|subscription) ")
 LIST_SETS = "`rsnotify sets list` shows all"
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
+FILE = f"{VARIABLES[0]}_FILE"
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
@@ -38,7 +40,7 @@ def path_of_set(name: str) -> str:
 class Credential(NamedTuple):
     """A token and where it came from, for the message if the hub refuses it."""
 
-    token: str | None
+    token: Token | None
     origin: str
 
 
@@ -69,9 +71,19 @@ def checked_name(set_name: str) -> str:
     return set_name
 
 
-def token_of_environment() -> str | None:
+def token_of_environment() -> Token | None:
     """The token for a Source, which may be somebody else's: ours, never the admin's."""
-    return _checked_token(os.environ.get("RSNOTIFY_TOKEN"), "RSNOTIFY_TOKEN")
+    token = _checked_token(os.environ.get("RSNOTIFY_TOKEN"), "RSNOTIFY_TOKEN")
+    return token or _token_in_file()
+
+
+def _token_in_file() -> TokenFile | None:
+    """The file that is read anew when its token has ended; it must have one now."""
+    if not (file := os.environ.get(FILE)):
+        return None
+    if not _read_token(Path(file), FILE):
+        raise InvalidSettings(f"{FILE}={file!r}: it is empty")
+    return TokenFile(file)
 
 
 def _checked_token(token: str | None, where: str) -> str | None:
@@ -88,8 +100,10 @@ def credential_for(url: str, data: Path) -> Credential:
     for name in VARIABLES:
         if chosen := _checked_token(os.environ.get(name), name):
             return Credential(chosen, f"it is the one in {name}")
+        if name == VARIABLES[0] and (in_file := _token_in_file()) is not None:
+            return Credential(in_file, f"it is the one in {in_file.path}")
     if file := os.environ.get(ADMIN_FILE):
-        return Credential(_read_token(Path(file)), f"it is the one in {file}")
+        return Credential(_read_token(Path(file), ADMIN_FILE), f"it is the one in {file}")
     if data == DATA and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
         return NONE
     ours = data / "admin-token"
@@ -101,12 +115,12 @@ def credential_for(url: str, data: Path) -> Credential:
     return Credential(_checked_token(read_admin_token(data), str(ours)), f"it is the one in {ours}")
 
 
-def _read_token(file: Path) -> str | None:
-    with wrong_use(OSError, UnicodeDecodeError, at=f"{ADMIN_FILE}={str(file)!r}"):
+def _read_token(file: Path, name: str) -> str | None:
+    with wrong_use(OSError, UnicodeDecodeError, at=f"{name}={str(file)!r}"):
         return _checked_token(file.read_text().strip(), str(file))
 
 
-def hub_at(url: str, token: str | None) -> closing[HubClient]:
+def hub_at(url: str, token: Token | None) -> closing[HubClient]:
     """The hub, until the block ends."""
     return closing(HubClient(url, token, answer_bytes=ANSWER_BYTES))
 
@@ -151,7 +165,7 @@ def _of_missing(said: str, credential: Credential, url: str, *, adds: bool) -> s
     return f": make it with: rsnotify sets add {found[1]}" if adds else f": {LIST_SETS}"
 
 
-def sets_of(url: str, token: str | None) -> list[str]:
+def sets_of(url: str, token: Token | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
     with suppress(Rejected, TryAgain), hub_at(url, token) as hub:
         return [each["name"] for each in hub.ask("GET", "/api/sets").objects("name")]
@@ -191,7 +205,7 @@ class Hub(NamedTuple):
     ] = DATA
 
     @contextmanager
-    def token(self, *, adds: bool = True) -> Iterator[str | None]:
+    def token(self, *, adds: bool = True) -> Iterator[Token | None]:
         credential = credential_for(*self)
         with refusals_of(credential, self.url, adds=adds):
             yield credential.token

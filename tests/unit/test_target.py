@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.cli.target import checked_address, credential_for, refusals_of
+from rsnotify.cli.target import (
+    checked_address,
+    credential_for,
+    refusals_of,
+    token_of_environment,
+)
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.answer import NotAHub
 
@@ -17,7 +22,9 @@ ELSEWHERE = "https://hub.example.org"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands are given: nothing is set, and a hub keeps its data there."""
-    for name in ("RSNOTIFY_URL", "RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN"):
+    for name in (
+        *("RSNOTIFY_URL", "RSNOTIFY_TOKEN", "RSNOTIFY_TOKEN_FILE", "RSNOTIFY_ADMIN_TOKEN"),
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     for data in ("data", "other"):
@@ -101,6 +108,33 @@ def test_without_a_token_where_it_was_looked_for_is_told():
     mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
     nobody = (None, f"none was sent, for there is no nowhere/admin-token: {mend}")
     assert credential_for(HERE, Path("nowhere")) == nobody
+
+
+def test_a_file_that_is_named_is_read_anew_when_it_is_asked(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    monkeypatch.setenv("RSNOTIFY_TOKEN_FILE", str(file))
+    monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN", "the admin's")
+    token, origin = credential_for(HERE, Path("data"))
+    assert origin == f"it is the one in {file}"
+    assert callable(token)
+    assert token() == "first"
+    file.write_text("second\n")
+    assert token() == "second"
+    assert callable(token_of_environment())
+    monkeypatch.setenv("RSNOTIFY_TOKEN", "given")
+    assert credential_for(HERE, Path("data"))[0] == token_of_environment() == "given"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"a\nb", b"\xff"])
+def test_a_file_that_has_no_token_is_named_before_anything_is_asked(content, tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("RSNOTIFY_TOKEN_FILE", str(file))
+    for ask in (token_of_environment, lambda: credential_for(HERE, Path("data"))):
+        with pytest.raises(InvalidSettings, match=str(file)):
+            ask()
 
 
 def asked() -> AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_bridge.rules import Intervals, LocRule
 from rsnotify_client.address import without_tokens, wrong_address
 from rsnotify_client.discovery import http_twin
+from rsnotify_client.token import TokenFile
 
 MAX_BRIDGES = 10_000
 ADDRESSES = ("http://", "https://", "ws://", "wss://", PREFIX)
@@ -72,13 +73,13 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     def rule(self) -> LocRule:
         return LocRule.of(self.loc_from, self.loc, self.loc_by)
 
-    def token(self) -> str | None:
-        """That of the Source, from its own file."""
+    def token(self) -> TokenFile | None:
+        """That of the Source, from its own file, which is read anew when it has ended."""
         if self.token_file is None:
             return None
         try:
-            if token := Path(self.token_file).read_text().strip():
-                return token
+            if Path(self.token_file).read_text().strip():
+                return TokenFile(self.token_file)
             why = "it is empty"
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"

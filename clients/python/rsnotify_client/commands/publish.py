@@ -46,6 +46,7 @@ from rsnotify_client.hub import JSON, Accepted
 from rsnotify_client.loading import NDJSON
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.queue import checked_key
+from rsnotify_client.token import Token
 
 commands = Commands()
 
@@ -201,7 +202,7 @@ class PublishInput(NamedTuple):
 
 def publish_all(
     url: str,
-    token: str | None,
+    token: Token | None,
     set_name: str,
     source: PublishInput,
     *,
@@ -398,7 +399,7 @@ def _bodies_of_lines(lines: bytes, first_line: int) -> Iterator[PublishBody]:
 
 
 def publish_between(
-    url: str, token: str | None, set_name: str, old: str, new: str, max_delete: float
+    url: str, token: Token | None, set_name: str, old: str, new: str, max_delete: float
 ) -> None:
     """Publish what changed; print how much, and end with status 1 if some of it was refused."""
     with wrong_use(ValueError):

@@ -29,6 +29,7 @@ from rsnotify_client.folder import Folder, Look
 from rsnotify_client.loading import NDJSON, LoadRequest, load, position
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay
+from rsnotify_client.token import Token
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class FolderSource(NamedTuple):
     watches: bool
 
 
-def publish_folder(url: str, token: str | None, set_name: str, options: FolderSource) -> None:
+def publish_folder(url: str, token: Token | None, set_name: str, options: FolderSource) -> None:
     """Publish what is new; with `watches`, go on until SIGTERM or Ctrl-C."""
     opened = Folder(options.folder, options.base, set_name, options.state)
     with closing(opened) as folder, folder.checked():
@@ -76,7 +77,7 @@ class Publishing:
     """One run of the command."""
 
     url: str
-    token: str | None
+    token: Token | None
     set_name: str
     folder: Folder
     options: FolderSource

@@ -26,6 +26,7 @@ from rsnotify.cli.watched import Numbers
 from rsnotify.errors import Rejected
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Table, exposition
+from rsnotify_client.token import Token
 from rsnotify_mirror.audit import FINDINGS, Audit, audit, check_may_repair
 from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.commands.mirror import check_address
@@ -97,7 +98,7 @@ def metrics_of(directory: Path, found: Audit) -> str:
 
 
 async def _look(
-    url: str, directory: Path, token: str | None, network: Network, sample: int | None
+    url: str, directory: Path, token: Token | None, network: Network, sample: int | None
 ) -> Audit:
     with progress(f"reading what {url} lists") as say:
         pace = None

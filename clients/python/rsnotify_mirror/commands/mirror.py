@@ -42,6 +42,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.sd_notify import READY, STATUS, notify
 from rsnotify_client.database import open_file
 from rsnotify_client.discovery import NotOneSet
+from rsnotify_client.token import Token
 from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end, show
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
@@ -280,7 +281,7 @@ class MirrorRun(NamedTuple):
     """What the mirrors of one command have in common."""
 
     options: Options
-    token: str | None
+    token: Token | None
     once: bool
     command: str | None
     shown: Shown
@@ -296,7 +297,7 @@ class MirrorRun(NamedTuple):
             return await self._mirror(url, Path(folder), self.token)
 
     async def one_of_several(
-        self, url: str, directory: Path, token: str | None, source: str
+        self, url: str, directory: Path, token: Token | None, source: str
     ) -> int:
         """A set in a directory of its own, which names it; it may name what its Source may."""
         kept = self.options.keep_deleted and self.options.keep_deleted / directory.name
@@ -307,7 +308,7 @@ class MirrorRun(NamedTuple):
         )
         return await its._mirror(url, directory, token)
 
-    async def _mirror(self, url: str, directory: Path, token: str | None) -> int:
+    async def _mirror(self, url: str, directory: Path, token: Token | None) -> int:
         report = Reporter(self.shown)
         hook: Hook | None = None if self.options.has_files else print_content
         if self.command is not None:
@@ -412,7 +413,7 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
 
 
 async def _show_plan(
-    url: str, directory: Path | None, options: Options, *, token: str | None, json: bool
+    url: str, directory: Path | None, options: Options, *, token: Token | None, json: bool
 ) -> int:
     """By a copy of what the mirror knows, in a directory of its own."""
     with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:

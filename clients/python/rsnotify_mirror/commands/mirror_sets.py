@@ -20,6 +20,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets
 from rsnotify_client.network import Network
+from rsnotify_client.token import Token
 from rsnotify_client.web import Web, origin_of
 from rsnotify_mirror.state import FILE
 
@@ -29,7 +30,7 @@ AT_ONCE = 4  # with --once; each set has its own connections
 AGAIN_SECONDS = 300.0
 LOOK_SECONDS = 3_600.0  # for sets that are new
 
-MirrorOne = Callable[[str, Path, str | None, str], Awaitable[int]]
+MirrorOne = Callable[[str, Path, Token | None, str], Awaitable[int]]
 """Mirrors a set into its directory, with this token, on the word of the address that was given for
 it; the exit status."""
 
@@ -75,7 +76,7 @@ class SetMirrors:
     directory: Path
     mirror: MirrorOne
     _: KW_ONLY
-    token: str | None
+    token: Token | None
     network: Network | None
     all_sets: bool
     once: bool
@@ -127,7 +128,7 @@ class SetMirrors:
         async with Web(self._token_for(url), url, network=self.network) as web:
             return await discover_sets(web, url)
 
-    def _token_for(self, url: str) -> str | None:
+    def _token_for(self, url: str) -> Token | None:
         return self.token if origin_of(url) == origin_of(self.urls[0]) else None
 
     async def _keep(self, url: str, directory: Path) -> int:

@@ -24,6 +24,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify_client.network import Network
+from rsnotify_client.token import Token
 from rsnotify_client.web import Unreachable, Web
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import Bounds, Checked
@@ -203,7 +204,7 @@ def _wrapped(text: str, first: str, others: str) -> str:
     return lines.fill(text)
 
 
-def run_site(url: str, token: str | None, bounds: Bounds, network: Network, *, json: bool) -> int:
+def run_site(url: str, token: Token | None, bounds: Bounds, network: Network, *, json: bool) -> int:
     """Inspect it and print what was found; the exit status."""
     console = Console(stderr=True)
     with console.status(f"looking at {escape(url)}") as status:

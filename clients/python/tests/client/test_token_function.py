@@ -1,9 +1,12 @@
 """A token that a function gives: when it is asked, what it may answer, what goes on meanwhile."""
 
 import asyncio
+import json
 import logging
 import os
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from time import time
@@ -29,7 +32,7 @@ from rsnotify_client.discovery import Capabilities
 from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.token import HeldToken, end_of
 from tests.support.hub_processes import Answer, eventually, problem, scripted_hub
-from tests.support.running import RunningHub
+from tests.support.running import RunningHub, clean_environment
 
 SECRET = "a secret of exactly thirty-two b"
 SECONDS = 2.0  # of a token: the least that the hub's own checks, each second, let live
@@ -520,6 +523,39 @@ async def test_a_follower_begins_once_a_token_can_be_had(jwt_hub, quick_retries)
     async with Stream(jwt_hub), asyncio.timeout(30), aclosing(changes):
         assert (await anext(changes)).change == "updated"
     assert function.asked == 3
+
+
+@of_the_session
+async def test_a_command_goes_on_with_what_its_token_file_has_next(jwt_hub, tmp_path):
+    file, written = tmp_path / "token", 0
+
+    async def renew() -> None:
+        nonlocal written
+        while True:
+            file.write_text(signed(jti=str(written)))
+            written += 1
+            await asyncio.sleep(SECONDS / 4)
+
+    renewing = asyncio.create_task(renew())
+    await asyncio.sleep(0)
+    settings = {"RSNOTIFY_TOKEN_FILE": str(file), "RSNOTIFY_URL": jwt_hub.url}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "subscribe", "secret", "--json"),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=clean_environment() | settings,
+    )
+    found: list[str] = []
+    async with Stream(jwt_hub), asyncio.timeout(60):
+        while written < 6 * RENEWALS or not found:
+            line = json.loads(await process.stdout.readline())
+            found += [each["loc"] for each in line.get("changes", [line])]
+    process.terminate()
+    _, said = await process.communicate()
+    renewing.cancel()
+    check(found)
+    assert "eyJ" not in said.decode()
+    assert "lost" not in said.decode()
 
 
 @of_the_session
