@@ -201,6 +201,26 @@ async def test_the_password_of_redis_is_replaced(tmp_path):
             await until(partial(_publishes, hub))
 
 
+async def test_a_wrong_password_in_the_file_replaces_no_process(tmp_path):
+    password = tmp_path / "password"
+    password.write_text("yesterday")
+    server = RedisServer(tmp_path, "--requirepass", "yesterday", password="yesterday")
+    async with server:
+        hub = two_processes(tmp_path, "--redis", server.url, redis_password_file=str(password))
+        async with hub:
+            made = await made_token(hub)
+            async with steady(hub, lambda: made["token"]):
+                password.write_text("mistyped")
+                assert hub.process is not None
+                hub.process.send_signal(signal.SIGHUP)
+
+                async def is_given_up() -> bool:
+                    return "did not become ready; the rest stay" in hub.log.read_text()
+
+                await until(is_given_up)
+            assert "all workers are replaced" not in hub.log.read_text()
+
+
 async def _answers(hub: RunningHub) -> bool:
     status, _ = await hub.ask("GET", "/health/ready")
     return status == 200
