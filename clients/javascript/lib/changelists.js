@@ -10,6 +10,7 @@ import { later, positionOf } from "./position.js";
 import { decoded, pieces, refused } from "./web.js";
 
 export const PAGES = 10_000;
+export const DEPTH = 3; // so many indexes may be under each other; the last of them names lists
 export const DOCUMENT_BYTES = 50 * 1024 * 1024; // the specification's limit
 const GZIP = [0x1f, 0x8b];
 
@@ -177,12 +178,26 @@ export class ChangeLists {
     return parts;
   }
 
-  /** The changes of one list, as stretches that join; nothing if it is known to have none. */
-  async *#changes(url, cursor) {
+  /** The changes of one list; or of the lists of an index under the index. */
+  async *#changes(url, cursor, above = this.#standsAlone ? [] : [this.#url]) {
+    const parts = [];
+    yield* this.#changesIn(url, cursor, parts);
+    for (const part of oldestFirst(partsOf(url, above, parts))) {
+      yield* this.#changes(part.loc, cursor, [...above, url]);
+    }
+  }
+
+  /** As stretches that join; nothing if it is known to have none. What an index names are parts. */
+  async *#changesIn(url, cursor, parts) {
     const read = this.#read.get(url);
     const etag = read && cursor !== undefined && cursor >= read.position ? read.etag : undefined;
     let begin, end;
     for await (const { head, entries, tag, lastHead = head } of this.#document(url, etag)) {
+      if (head.root === "sitemapindex") {
+        parts.push(...namedLists(url, entries));
+        if (tag !== undefined && !parts.length) throw new Rejected(`${url} is an index of nothing`);
+        continue;
+      }
       begin ??= beginningOf(head, cursor);
       const timed = timedChanges(entries, end ?? begin);
       const until = later(timed.at(-1)?.position ?? end ?? begin, closedAt(head, lastHead));
@@ -239,6 +254,25 @@ export class ChangeLists {
       throw error.constructor === Rejected ? new Rejected(`${url}: ${error.message}`) : error;
     }
   }
+}
+
+/** The lists that an index names, which is under these; `Rejected` if it leads nowhere. */
+function partsOf(url, above, parts) {
+  for (const { loc } of parts) {
+    if (loc === url || above.includes(loc)) {
+      throw new Rejected(`${url} names ${loc}: it is an index under an index of itself`);
+    }
+  }
+  if (parts.length && above.length >= DEPTH) {
+    throw new Rejected(`${url} is an index under an index, ${DEPTH + 1} of them in all`);
+  }
+  return parts;
+}
+
+/** In the order of their beginnings, if each says its own. */
+function oldestFirst(lists) {
+  if (!lists.every(({ from }) => from)) return lists;
+  return [...lists].sort((one, other) => (one.from < other.from ? -1 : 1));
 }
 
 /** All pages are of one kind: what comes instead of one is none. */

@@ -571,6 +571,40 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["2"]);
   });
 
+  test("are read under an index that their index names, the oldest first", async () => {
+    source.answers["/list.xml"] = index("changelist", ["/under.xml", `from="${at(0)}"`]);
+    source.answers["/under.xml"] = index(
+      "changelist",
+      ["/two.xml", `from="${at(2)}"`],
+      ["/one.xml", `from="${at(0)}" until="${at(2)}"`],
+    );
+    source.answers["/one.xml"] = list({ from: at(0), until: at(2) }, changed(1), changed(2));
+    source.answers["/two.xml"] = list({ from: at(2) }, changed(3));
+    assert.deepEqual(await read("/c.xml", 3, { position: at(0) }), ["1", "2", "3"]);
+  });
+
+  const under = (...names) => index("changelist", ...names.map((name) => [`/${name}.xml`, ""]));
+  const leadingNowhere = {
+    "of themselves": [{ one: under("one") }, /of itself/],
+    "that lead back": [{ one: under("two"), two: under("list") }, /of itself/],
+    "of nothing": [{ one: under() }, /index of nothing/],
+    "that are too deep": [
+      { one: under("two"), two: under("three"), three: under("four"), four: list({}) },
+      /an index under an index, 4/,
+    ],
+  };
+  for (const [name, [documents, said]] of Object.entries(leadingNowhere)) {
+    test(`are refused under indexes ${name}`, async () => {
+      source.answers["/list.xml"] = under("one");
+      for (const [path, text] of Object.entries(documents)) source.answers[`/${path}.xml`] = text;
+      await assert.rejects(read("/c.xml", 1, { position: at(0) }), (error) => {
+        assert.ok(error instanceof Rejected);
+        assert.match(error.message, said);
+        return true;
+      });
+    });
+  }
+
   test("give no position before the one where it began, with one given or without", async () => {
     const first = answered(200, list({ from: at(0) }, changed(1)));
     const more = list({ from: at(0) }, changed(1), changed(3, "a"), changed(3, "b"));
