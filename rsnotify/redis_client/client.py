@@ -380,9 +380,12 @@ WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so ma
 class Replicas:
     """Lets an answer wait until so many replicas have what was written."""
 
-    def __init__(self, count: int, *, on_disk: bool = False) -> None:
+    def __init__(
+        self, count: int, *, on_disk: bool = False, wait_milliseconds: int = WAIT_MILLISECONDS
+    ) -> None:
         self.count = count
         self.on_disk = on_disk
+        self._wait_milliseconds = wait_milliseconds
 
     def confirmation(self, key: str = WAITED) -> Confirm | None:
         """How a round trip to a server that has this key is confirmed; None if it need not be."""
@@ -427,12 +430,13 @@ class Replicas:
     async def _wait(self, ask: AskCommands, key: str) -> int:
         if self.on_disk:
             return await self._wait_for_files(ask, key)
-        return int(await _waited(ask, _write(key), ("WAIT", self.count, WAIT_MILLISECONDS)))
+        wait = ("WAIT", self.count, self._wait_milliseconds)
+        return int(await _waited(ask, _write(key), wait))
 
     async def _wait_for_files(self, ask: AskCommands, key: str) -> int:
         """How many replicas have it on disk; an answer begins with the primary's own file."""
         first, *others = WAITS_FOR_FILES
-        until = monotonic() + WAIT_MILLISECONDS / 1000
+        until = monotonic() + self._wait_milliseconds / 1000
         _, have_it = await _waited(ask, _write(key), ("WAITAOF", 0, self.count, first))
         for milliseconds in others:
             if have_it >= self.count or monotonic() >= until:

@@ -88,9 +88,8 @@ async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(t
 
 @pytest.mark.parametrize("on_disk", [False, True])
 async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(
-    tmp_path, monkeypatch, on_disk
+    tmp_path, on_disk
 ):
-    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 200)
     body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
     change = read_submission("change", body, "application/json", "k")
     for number, binary in enumerate(await installed_binaries()):
@@ -99,7 +98,9 @@ async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_ha
         folder = tmp_path / str(number)
         folder.mkdir()
         async with replicated(folder, binary=binary.path) as redis:
-            client = connect(redis.primary.url, replicas=Replicas(1, on_disk=on_disk))
+            client = connect(
+                redis.primary.url, replicas=Replicas(1, on_disk=on_disk, wait_milliseconds=200)
+            )
             async with connect(redis.primary.url) as impatient:
                 await Sets(impatient).add("dataset1", SetOptions())
             journal = JournalStore(client, window_changes=10)

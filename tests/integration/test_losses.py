@@ -812,11 +812,10 @@ async def test_who_goes_on_from_before_a_gap_is_told_410_and_from_its_end_is_ser
     assert answer.status == (200 if more == 0 else 410), answer.body
 
 
-async def test_no_list_has_what_no_replica_has_confirmed(client, redis_url, monkeypatch):
+async def test_no_list_has_what_no_replica_has_confirmed(client, redis_url):
     """Also where that has filled a window: a failover could lose it, and nobody would know."""
-    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
     kept = await (await looking_when_asked(client, changes=2)).update("confirmed")
-    async with connect(redis_url, replicas=Replicas(1)) as careful:
+    async with connect(redis_url, replicas=Replicas(1, wait_milliseconds=1)) as careful:
         pulling = Pulling(careful, changes=2)
         await pulling.hub.start()
         for name in ("closing", "other", "closing-too"):

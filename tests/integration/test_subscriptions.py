@@ -243,10 +243,9 @@ async def test_a_request_that_may_have_been_stored_counts_for_its_client_address
 
 
 async def test_a_request_that_too_few_replicas_have_counts_for_its_client_address(
-    client, redis_url, monkeypatch
+    client, redis_url
 ):
-    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
-    async with connect(redis_url, replicas=Replicas(1)) as careful:
+    async with connect(redis_url, replicas=Replicas(1, wait_milliseconds=1)) as careful:
         store = subscriptions(careful, per_address=1)
         with pytest.raises(TooFewReplicas):
             await store.ask(request())
