@@ -55,7 +55,9 @@ class Dialler:
         resolve: Resolve | None = None,
         body_bytes: int = BODY_BYTES,
         lines: int = ANSWER_LINES,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
+        self._call_seconds = call_seconds
         self.private = private  # whether private addresses may be called
         self._body_bytes = body_bytes
         self._lines = lines
@@ -82,7 +84,9 @@ class Dialler:
             auto_decompress=False,
             headers={"User-Agent": f"rsnotify/{__version__}"},
             skip_auto_headers=("Accept", "Accept-Encoding"),
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS, ceil_threshold=2 * CALL_SECONDS),
+            timeout=aiohttp.ClientTimeout(
+                total=self._call_seconds, ceil_threshold=2 * self._call_seconds
+            ),
             read_bufsize=BODY_BYTES,
         )
         return self
@@ -275,13 +279,13 @@ def _failure(error: Exception, seconds: float) -> CallAnswer:
         return CallAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
     unreached = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
     reached = not isinstance(error, unreached)
-    return CallAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
+    return CallAnswer(0, _words(error, cause, seconds), seconds=seconds, reached=reached)
 
 
-def _words(error: Exception, cause: object) -> str:
+def _words(error: Exception, cause: object, seconds: float) -> str:
     match error:
         case TimeoutError():
-            return f"no answer within {CALL_SECONDS:.0f} s"
+            return f"no answer within {seconds:.0f} s"
         case aiohttp.ClientConnectorCertificateError():
             return _not_trusted(error)
         case aiohttp.ClientConnectorError():

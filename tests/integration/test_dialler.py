@@ -220,7 +220,7 @@ async def test_a_packed_body_stays_packed():
         assert (await dialler.get(receiver.callback)).body == packed
 
 
-async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(monkeypatch):
+async def test_a_body_of_a_byte_now_and_then_ends_with_the_call():
     async def trickles(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(OK + b"Content-Length: 1000\r\n\r\n")
         while not writer.is_closing():
@@ -228,11 +228,9 @@ async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(monkeypatch):
             await asyncio.sleep(0.01)
 
     async with Receiver(get=trickles, post=trickles) as receiver:
-        with monkeypatch.context() as patch:
-            patch.setattr("rsnotify.outbound.dialler.CALL_SECONDS", 0.2)
-            async with Dialler(private=True) as dialler:
-                answer = await dialler.get(receiver.callback)
-                assert answer.note.startswith("no answer within")
+        async with Dialler(private=True, call_seconds=0.2) as dialler:
+            answer = await dialler.get(receiver.callback)
+            assert answer.note.startswith("no answer within")
         async with Dialler(private=True) as dialler:
             assert (await post(dialler, receiver.callback)).succeeded
 
@@ -271,13 +269,12 @@ async def test_a_certificate_that_is_not_trusted_is_called_so():
     assert not answer.reached
 
 
-async def test_what_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr("rsnotify.outbound.dialler.CALL_SECONDS", 0.1)
-
+async def test_what_never_answers_is_given_up():
     async def hangs(asked, writer) -> None:
         await writer.wait_closed()
 
-    async with Receiver(get=hangs) as receiver, Dialler(private=True) as dialler:
+    patience = {"private": True, "call_seconds": 0.1}
+    async with Receiver(get=hangs) as receiver, Dialler(**patience) as dialler:
         answer = await dialler.get(receiver.callback)
         assert (answer.status, answer.reached) == (0, True)
         assert answer.note.startswith("no answer within")
