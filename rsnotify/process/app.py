@@ -219,7 +219,7 @@ def _page_routes(parts: Composition) -> Routes:
         private=settings.callback_private == "allow",
         proxy=settings.proxy,
     )
-    page = FrontPage(is_on=settings.page == "on")
+    page = FrontPage(is_on=settings.page == "on", has_oai=settings.admin_email is not None)
     return [
         Route("/", page.front),
         Route("/static/{file}", page.file),

@@ -115,11 +115,11 @@ class FrontPage:
     """Answers `/` and `/static/`; turned off, it sends everybody to the Source Description,
     and of its files there are those that `/api` needs."""
 
-    def __init__(self, *, is_on: bool) -> None:
+    def __init__(self, *, is_on: bool, has_oai: bool = False) -> None:
         self._is_on = is_on
         self._files = _read_files() if is_on else _read_files(".css", ".svg")
         self._client = _read_client() if is_on else {}
-        self._front = _file("index.html", _front())
+        self._front = _file("index.html", _front(has_oai=has_oai))
 
     async def front(self, request: Request) -> Response:
         """The page for people; others are led to the Source Description."""
@@ -154,8 +154,9 @@ def prefers_html(accept: str) -> bool:
     return html > 0 and html >= max(qualities.get(name, 0.0) for name in XML)
 
 
-def _front() -> bytes:
-    aside, main = filled("index.html", {}).split("<main", 1)
+def _front(*, has_oai: bool) -> bytes:
+    said = {"oai": "on" if has_oai else "off"}
+    aside, main = filled("index.html", said).split("<main", 1)
     return framed("rsnotify: what changes here", f"<main{main}", aside, FRONT_SCRIPTS).encode()
 
 

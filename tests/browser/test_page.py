@@ -905,3 +905,23 @@ async def no_violations(page: Page, *rules: str) -> None:
     only = {"runOnly": rules} if rules else {}
     found = await Axe().run(page, options={"resultTypes": ["violations"], **only})
     assert found.violations_count == 0, found.generate_report()
+
+
+# Other protocols ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("email", [None, "admin@hub.example.org"])
+async def test_a_set_shows_by_which_other_protocols_it_can_be_read(chromium, tmp_path, email):
+    """And what is shown is there."""
+    settings = {} if email is None else {"admin_email": email}
+    async with RunningHub(tmp_path / "data", **settings) as hub:
+        for options, views in (({}, ["Atom feed"]), ({"atom": False, "iiif": "Manifest"},
+                               ["activities of IIIF"])):  # fmt: skip
+            await hub.ask("PATCH", "/api/sets/dataset1", json=options)
+            async with opened(chromium, hub, "dataset1") as page:
+                shown = page.locator("#documents li:nth-child(n+9) a")
+                wanted = [*(["OAI-PMH"] if email else []), *views]
+                await expect(shown).to_have_text(wanted)
+                for link in await shown.all():
+                    answer = await page.request.get(await link.get_attribute("href") or "")
+                    assert answer.status == 200

@@ -30,7 +30,7 @@ ASKED = 16_000  # bytes of an address; a little more is refused with 414
 UNKNOWN = 16 * 1024  # bytes of the answer to an address at which there is nothing
 
 PIECES = ["%7B", "/", "a/", "%00", "%22", "%F0%9F%98%80", "%0A", "%27", "%E2%80%AE"]
-NAMES = ["root", "main", "aside", "title", "scripts", "version", "heading", "problem"]
+NAMES = ["root", "main", "aside", "title", "scripts", "version", "heading", "problem", "oai"]
 PATHS = [
     *("/{}", "/{}/changelist.xml", "/{}/changelist/{}.xml", "/static/{}", "/static/client/{}"),
     *("/{}/resourcelist/{}.xml", CHANNEL_PATH.replace("{set}", "{}").replace("{kind}", "change")),

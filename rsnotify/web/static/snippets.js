@@ -18,7 +18,9 @@ export const documents = [
   ["Source Description", address(".well-known/resourcesync")],
 ];
 
+const hasOai = record.oai && the.documents.dataset.oai === "on";
 const views = [
+  ...(hasOai ? [["OAI-PMH", address(`${set}/oai?verb=Identify`)]] : []),
   ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
   ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
 ];
