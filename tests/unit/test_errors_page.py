@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def texts(path: Path) -> set[str]:
 def _text(node: ast.AST) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_text, node.values))
+    if isinstance(node, ast.BinOp):
+        return _text(node.left) + _text(node.right)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "…"
 
 
@@ -60,6 +63,29 @@ def test_a_message_of_the_page_is_one_of_the_code(message):
 
 def test_messages_of_every_kind_of_reader_are_on_the_page():
     assert len(MESSAGES) > 50
+
+
+STARTS = [*(ROOT / "rsnotify/process").rglob("*.py"), ROOT / "rsnotify/cli/serve.py"]
+ALREADY_SAID = {"--redis …: …"}  # the sentence behind it is said elsewhere
+AS_GIVEN = re.compile(r"[… :]*")  # nothing of the hub's own
+
+
+def wrong_settings() -> Iterator[str]:
+    """What the hub says when it cannot start, or its backup cannot be used."""
+    for path in STARTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InvalidSettings":
+                yield from (_text(each) for each in node.args)
+
+
+def test_what_stops_the_start_of_a_hub_is_on_the_page():
+    prose = re.sub(r"(?ms)^```.*?^```", "", PAGE)
+    quoted = "\n".join(re.findall(r"`([^`]+)`", prose))
+    said = [each for each in wrong_settings() if not AS_GIVEN.fullmatch(each)]
+    assert len(said) > 20
+    for message in set(said) - ALREADY_SAID:
+        parts = [part.partition("`")[0].strip(" :;,.") for part in message.split("…")]
+        assert any(len(part) > 9 and part[:20].strip() in quoted for part in parts), message
 
 
 def test_every_exception_of_the_python_client_is_on_the_page_and_nothing_else():
