@@ -111,10 +111,10 @@ function attributesOf({ attributes }) {
   return found;
 }
 
-/** The target of the first of these relations that a head has. */
+/** The target of the first of these relations that a head has; their case says nothing. */
 export function linkIn(head, ...relations) {
   for (const relation of relations) {
-    const link = head.links.find(({ rel }) => rel === relation);
+    const link = head.links.find(({ rel }) => rel?.toLowerCase() === relation);
     if (link?.href) return link.href;
   }
   return undefined;

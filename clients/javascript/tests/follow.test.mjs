@@ -432,6 +432,13 @@ describe("a gap", () => {
     assert.deepEqual(await read("/c.xml", 4, { position: at(0) }), ["1", "2", "3", "4"]);
   });
 
+  test("is read from a next page in whatever letters the relation is written", async () => {
+    const whole = { from: at(0), until: at(8) };
+    offer(tooOld(), list(whole, link("Next", "/list2.xml"), changed(1)));
+    source.answers["/list2.xml"] = list(whole, changed(2));
+    assert.deepEqual(await read("/c.xml", 2, { position: at(0) }), ["1", "2"]);
+  });
+
   test("is read from all pages of a list that say where they end themselves", async () => {
     offer(tooOld(), list({ from: at(0), until: at(2) }, next(2), changed(1), changed(2)));
     source.answers["/list2.xml"] = list({ from: at(2), until: at(3) }, next(3), changed(3));
