@@ -197,16 +197,18 @@ async def started(way: str, port: int, offset: str, readers: int) -> Process:
 
 async def row(way: str, hub: RunningHub, pid: int, loads: list[Process]) -> str:
     asked, used = hub.log.read_text().count(ASKED), processor_seconds(pid)
-    receipts: list[float] = []
+    collecting = [asyncio.create_task(collected(each)) for each in loads]
+    published: list[float] = []
     for number in range(CHANGES):
-        at = time()
+        published.append(time())
         await hub.publish(f"http://example.com/zzz{number}zzz")
-        for each in loads:
-            came = await line(each)
-            assert isinstance(came, list)
-            assert came[0] == number
-            receipts += [(each_time - at) * 1000 for each_time in came[1]]
-        await asyncio.sleep(max(0, PAUSE_SECONDS - (time() - at)))
+        await asyncio.sleep(max(0, PAUSE_SECONDS - (time() - published[-1])))
+    receipts = [
+        (came - at) * 1000
+        for found in await asyncio.gather(*collecting)
+        for at, times in zip(published, found, strict=True)
+        for came in times
+    ]
     requests = (hub.log.read_text().count(ASKED) - asked) / CHANGES
     cpu = (processor_seconds(pid) - used) / CHANGES * 1000
     hundredths = quantiles(receipts, n=100)
@@ -217,6 +219,15 @@ async def row(way: str, hub: RunningHub, pid: int, loads: list[Process]) -> str:
         f"| {way} | {requests:,.1f} | {cpu:.1f} | {mean(receipts):.0f}, {hundredths[49]:.0f}, "
         f"{hundredths[98]:.0f} | {silent} |"
     )
+
+
+async def collected(load: Process) -> list[list[float]]:
+    """When each change came at the readers of one load, once all have all."""
+    found: dict[int, list[float]] = {}
+    while len(found) < CHANGES:
+        number, times = cast(tuple[int, list[float]], await line(load))
+        found[number] = times
+    return [found[number] for number in range(CHANGES)]
 
 
 def nginx_for_many(folder: Path, port: int, hub: str) -> list[str]:
