@@ -29,7 +29,7 @@ from rsnotify_client.discovery import (
     sitemaps_of,
 )
 from rsnotify_client.network import Network
-from rsnotify_client.notification import Channel, Lost, Received, read_notification
+from rsnotify_client.notification import Channel, Lost, Received, Renewed, read_notification
 from rsnotify_client.token import Token
 from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
@@ -126,7 +126,7 @@ async def _socket(web: Web, capability: str, url: str, bounds: Bounds) -> list[V
 async def _heard(channel: Channel, bounds: Bounds) -> list[bytes]:
     """What the channel sends in a moment."""
     payloads: list[bytes] = []
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, Renewed):
         async with asyncio.timeout(bounds.listen_seconds):
             async for payload in channel.payloads:
                 payloads.append(payload if isinstance(payload, bytes) else payload.encode())
