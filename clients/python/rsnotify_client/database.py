@@ -121,6 +121,8 @@ def check_path(
     path: str | os.PathLike[str], error_of: Callable[[str], Exception] = InvalidSettings
 ) -> None:
     """Refuse what cannot be the name of any file."""
+    if not isinstance(path, str | os.PathLike):
+        raise error_of(f"{path!r} cannot be a path: give text, or a Path")
     name = os.fspath(path)
     try:
         has_nul = b"\0" in os.fsencode(name)

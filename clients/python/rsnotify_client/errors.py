@@ -19,3 +19,10 @@ class TokenUnavailable(TryAgain):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, retry_after_seconds=0)
+
+
+def checked_url(url: object, what: str = "the url") -> str:
+    """Text, as it is none where a variable of the environment is not set."""
+    if not isinstance(url, str):
+        raise InvalidArgument(f"{what} is {url!r}: give an address such as http://127.0.0.1:8080")
+    return url

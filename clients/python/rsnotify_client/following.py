@@ -11,6 +11,7 @@ repeats and never skips.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
@@ -20,7 +21,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
-from rsnotify_client.errors import InvalidArgument
+from rsnotify_client.errors import InvalidArgument, checked_url
 from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.notification import Received, channel_url, position_of
@@ -132,8 +133,10 @@ class Keeper:
                 self._is_storing = False
 
 
-Begin = Position | str | None
-"""Where to begin: a position, or a time as text; None is now."""
+Begin = Position | str | datetime | None
+"""Where to begin: a position, or a time, which has its zone; None is now."""
+
+SUCH = "give a datetime such as 2026-11-20T21:34:00.123456Z, with its zone"
 
 Cursors = Cursor | Mapping[str, Cursor]
 """A cursor, or one for each of several sets."""
@@ -156,10 +159,12 @@ def read_position(given: Begin) -> Position | None:
     """The position that a caller gave, as text perhaps; a day begins at midnight UTC."""
     if given is None or isinstance(given, Position):
         return given
+    if isinstance(given, datetime):
+        given = given.isoformat()
+    if not isinstance(given, str):
+        raise InvalidArgument(f"the position is of type {type(given).__name__}: {SUCH}")
     if (found := position_of(given)) is None:
-        raise InvalidArgument(
-            f"the position is {given!r}: give a datetime such as 2026-11-20T21:34:00.123456Z"
-        )
+        raise InvalidArgument(f"the position is {given!r}: {SUCH}")
     return found
 
 
@@ -286,7 +291,7 @@ def notifications(
     """
     begin = read_position(position)
     follower = Follower(
-        url,
+        checked_url(url),
         cursor=begin,
         token=token,
         poll_seconds=poll_seconds,
@@ -306,7 +311,7 @@ def notifications_async(
     """As `notifications`, in an event loop."""
     begin = read_position(position)
     follower = Follower(
-        url,
+        checked_url(url),
         cursor=begin,
         token=token,
         poll_seconds=poll_seconds,
@@ -329,6 +334,7 @@ def _followed(
     network: NetworkOptions | None,
 ) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
     """What is read, and the changes of each piece of it."""
+    checked_url(url)
     if sets is not None:
         return _several(url, sets, cursor, position, token, network)
     if isinstance(cursor, Mapping):

@@ -31,7 +31,7 @@ from rsnotify_client.answer import (
     in_words,
     untrusted,
 )
-from rsnotify_client.errors import InvalidArgument
+from rsnotify_client.errors import InvalidArgument, checked_url
 from rsnotify_client.network import Credentials, NetworkOptions, network_of, without_login
 from rsnotify_client.threads import waited
 from rsnotify_client.token import HeldToken, Token
@@ -110,7 +110,7 @@ class HubClient:
         answer_seconds: float = ANSWER_SECONDS,
         answer_bytes: int = ANSWER_BYTES,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = checked_url(url, "the hub's url").rstrip("/")
         if (wrong := wrong_address(self.url)) is not None:
             raise InvalidArgument(f"the hub's url is {without_tokens(url)!r}: {wrong}")
         self._network = network_of(network)

@@ -77,6 +77,8 @@ class OutboxError(Error):
 
 def check_name(set_name: str) -> None:
     """Refuse a name that no set can have."""
+    if not isinstance(set_name, str):
+        raise InvalidArgument(f"the set is {set_name!r}: give its name, such as dataset1")
     if (wrong := wrong_name(set_name)) is not None:
         raise InvalidArgument(wrong)
 

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.database import check_path
+from rsnotify_client.errors import checked_url
 from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.token import Token
@@ -55,6 +56,7 @@ class AsyncMirror:
         on_status: OnStatus | None = None,
         network: NetworkOptions | None = None,
     ) -> None:
+        checked_url(url)
         check_path(directory)
         directory = Path(directory)
         self.sums = Sums()

@@ -5,11 +5,28 @@ import os
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
+from rsnotify_client import (
+    AsyncPublisher,
+    FileCursor,
+    InvalidArgument,
+    InvalidSettings,
+    Outbox,
+    Position,
+    Publisher,
+    Relay,
+    channel_url,
+    follow,
+    follow_async,
+    notifications,
+    notifications_async,
+)
+from rsnotify_client.following import read_position
+from rsnotify_mirror import Mirror
 from tests.support import forks
 from tests.support.hub_processes import eventually, granting, no_hub, python
 from tests.support.running import TOKEN, clean_environment
@@ -212,3 +229,52 @@ def test_what_another_api_grants_is_taken_for_no_hubs_answer(content):
             said = run(*words, **at)
             mend = "answered 200 with JSON that no hub answers; is this the hub's address?"
             assert said == f"{url} {mend}", words
+
+
+@pytest.mark.parametrize("given", [None, b"http://127.0.0.1:9", 5])
+@pytest.mark.parametrize(
+    "use",
+    [
+        Publisher,
+        AsyncPublisher,
+        follow,
+        follow_async,
+        notifications,
+        notifications_async,
+        lambda url: follow(url, sets=["dataset1"]),
+        lambda url: Mirror(url, "copy"),
+        lambda url: Relay("sqlite:///a.db", url),
+    ],
+)
+def test_an_address_that_is_no_text_is_an_error_of_ours(given, use):
+    """As where a variable of the environment is not set."""
+    with pytest.raises(InvalidArgument, match=r"the (hub's )?url is .*: give an address such as"):
+        next(iter(use(given)))
+
+
+@pytest.mark.parametrize("given", [None, b"dataset1", 5])
+def test_a_set_that_is_no_text_is_an_error_of_ours(given):
+    publisher = Publisher("http://127.0.0.1:9", "token")
+    for use in (
+        lambda: publisher.updated(given, "http://example.com/a"),
+        lambda: publisher.publish(given, []),
+        lambda: publisher.load(given, []),
+        lambda: publisher.position(given),
+        lambda: follow("http://127.0.0.1:9", sets=[given]),
+    ):
+        with pytest.raises(InvalidArgument, match=r"the set is .*: give its name"):
+            use()
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_a_directory_that_is_none_is_an_error_of_ours(given):
+    with pytest.raises(InvalidSettings, match="cannot be a path: give text, or a Path"):
+        Mirror("http://127.0.0.1:9", given)
+
+
+def test_a_time_of_python_is_a_position_if_it_has_its_zone():
+    when = datetime(2026, 11, 20, 21, 34, 0, 123456, UTC)
+    assert str(read_position(when)) == "2026-11-20T21:34:00.123456Z"
+    for wrong in (when.replace(tzinfo=None), 5, b"2026"):
+        with pytest.raises(InvalidArgument, match="with its zone"):
+            read_position(wrong)
