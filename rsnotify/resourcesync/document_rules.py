@@ -258,15 +258,15 @@ class Verdict(NamedTuple):
     violations: list[Violation]
 
 
-def check(data: bytes) -> list[Violation]:
+def check(data: bytes, most_bytes: int = MAX_BYTES) -> list[Violation]:
     """Every violation in a document; one that cannot be read has that as its violation."""
-    return judge_document(data).violations
+    return judge_document(data, most_bytes).violations
 
 
-def judge_document(data: bytes) -> Verdict:
+def judge_document(data: bytes, most_bytes: int = MAX_BYTES) -> Verdict:
     """A document judged by the edition that it was written for."""
-    if len(data) > MAX_BYTES:
-        message = f"the document has {len(data)} bytes, more than {MAX_BYTES}"
+    if len(data) > most_bytes:
+        message = f"the document has {len(data)} bytes, more than {most_bytes}"
         too_large = Violation("Sitemap protocol", "/", message, "Split it.")
         return Verdict("unreadable", "1.1", [too_large])
     of_today, is_draft = as_of_today(data)

@@ -47,8 +47,11 @@ class IndexWalk(Iterator[str]):
     read once, however many name it. Nothing here knows how a document is read.
     """
 
-    def __init__(self, *urls: str, locate: Locate = joined, index: str = "") -> None:
+    def __init__(
+        self, *urls: str, locate: Locate = joined, index: str = "", max_parts: int = MAX_PARTS
+    ) -> None:
         """Of these lists; or of parts of an index that was read already."""
+        self._max_parts = max_parts
         self.url, self.depth = "", 0  # of the document that is being read
         self._left = [(url, int(bool(index))) for url in reversed(dict.fromkeys(urls))]
         # Each that was named, and by which.
@@ -83,9 +86,9 @@ class IndexWalk(Iterator[str]):
             elif part not in self._above:
                 self._above[part] = self.url
                 parts.append(part)
-        room = MAX_PARTS - len(self._above) + len(parts)
+        room = self._max_parts - len(self._above) + len(parts)
         if len(parts) > room:
-            wrong.append(f"{self.url} has more than {MAX_PARTS:,} parts")
+            wrong.append(f"{self.url} has more than {self._max_parts:,} parts")
         self._left += [(part, self.depth + 1) for part in reversed(parts[:room])]
         return wrong
 

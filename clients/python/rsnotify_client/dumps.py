@@ -75,14 +75,15 @@ class Packed(NamedTuple):
 class Package:
     """One ZIP package, opened with care."""
 
-    def __init__(self, file: BinaryIO, where: str) -> None:
+    def __init__(self, file: BinaryIO, where: str, directory_bytes: int = DIRECTORY_BYTES) -> None:
         self._where = where
         self._file = file
         self.head = Head("urlset", Md())  # of the manifest, once its entries are read
         self.refused: list[str] = []
         self._refusals = 0
         try:
-            self._zip = zipfile.ZipFile(cast("BinaryIO", _Opening(file, where)))
+            opening = _Opening(file, where, directory_bytes)
+            self._zip = zipfile.ZipFile(cast("BinaryIO", opening))
             self._zip.fp = file
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
             raise Refused(f"{where} is no ZIP package: {error}") from None
@@ -320,10 +321,14 @@ class _Opening(_CarefulFile):
     one counts.
     """
 
+    def __init__(self, file: BinaryIO, where: str, directory_bytes: int) -> None:
+        super().__init__(file, where)
+        self._most = directory_bytes
+
     def read(self, size: int = -1) -> bytes:
-        if size > max(DIRECTORY_BYTES, _RECORD_BYTES):
+        if size > max(self._most, _RECORD_BYTES):
             raise Refused(
-                f"{self._where} has a directory of {size} bytes, more than {DIRECTORY_BYTES}: make "
+                f"{self._where} has a directory of {size} bytes, more than {self._most}: make "
                 "smaller packages"
             )
         data = self._file.read(_END_BYTES if size < 0 else size)

@@ -155,8 +155,8 @@ class ChangeOrder:
     there is now. Others may stand in any order: some Sources list what is gone last.
     """
 
-    def __init__(self, skip: Callable[[str], object]) -> None:
-        self._skip = skip
+    def __init__(self, skip: Callable[[str], object], most_held: int = MAX_HELD) -> None:
+        self._skip, self._most_held = skip, most_held
         self._held: list[Entry] | None = []  # None once it is known to be in order
         self._is_turned = False
         self._newest: dict[str, Position] = {}
@@ -167,7 +167,7 @@ class ChangeOrder:
             return self._without_older(entries)
         self._held += entries
         if self._is_turned:
-            return [] if len(self._held) <= MAX_HELD else self._given_up()
+            return [] if len(self._held) <= self._most_held else self._given_up()
         if len(self._held) <= BY_CHANCE:
             return []
         if is_newest_first(self._held):
@@ -185,7 +185,7 @@ class ChangeOrder:
     def _given_up(self) -> list[Entry]:
         """The end of holding: because there is no reason, or because it is too much."""
         if self._is_turned:
-            self._skip(f"it has more than {MAX_HELD:,} changes, of which the last are older")
+            self._skip(f"it has more than {self._most_held:,} changes, of which the last are older")
         return self.close()
 
     def _turn(self) -> None:
@@ -202,16 +202,16 @@ class ChangeOrder:
             if at is not None:
                 self._newest[entry.loc] = at
             found.append(entry)
-        if len(self._newest) > MAX_HELD:
+        if len(self._newest) > self._most_held:
             self._newest.clear()
         return found
 
 
 def ordered(
-    batches: Iterable[Sequence[Entry]], skip: Callable[[str], object]
+    batches: Iterable[Sequence[Entry]], skip: Callable[[str], object], most_held: int = MAX_HELD
 ) -> Iterator[list[Entry]]:
     """The changes of one list in the order of their times."""
-    order = ChangeOrder(skip)
+    order = ChangeOrder(skip, most_held)
     for entries in batches:
         yield order.feed(entries)
     yield order.close()

@@ -7,7 +7,6 @@ import pytest
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Md
-from rsnotify_client import documents
 from rsnotify_client.documents import DEPTH, IndexWalk, Malformed, PageWalk
 
 ROOT = "http://a.example/root"
@@ -15,9 +14,9 @@ Site = dict[str, list[str] | None]
 """What each index names; None for a list."""
 
 
-def walked(site: Site, *urls: str) -> tuple[list[str], list[str]]:
+def walked(site: Site, *urls: str, **limits: int) -> tuple[list[str], list[str]]:
     """The documents that are read, and what is wrong with them."""
-    read, wrong, walk = list[str](), list[str](), IndexWalk(*(urls or (ROOT,)))
+    read, wrong, walk = list[str](), list[str](), IndexWalk(*(urls or (ROOT,)), **limits)
     for url in walk:
         name = url.rpartition("/")[2]
         read.append(name)
@@ -85,11 +84,10 @@ def test_several_lists_are_read_in_their_order_each_once():
 
 
 @pytest.mark.parametrize(("parts", "count"), [(5, 0), (6, 1)])
-def test_parts_are_bounded_over_all_indexes(parts, count, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_PARTS", 8)
+def test_parts_are_bounded_over_all_indexes(parts, count):
     names = [f"p{each}" for each in range(parts)]
     site: Site = {"root": ["a", "b"], "a": names, "b": None} | dict.fromkeys(names)
-    read, wrong = walked(site)
+    read, wrong = walked(site, max_parts=8)
     assert (len(read), len(wrong)) == (8, count)
     assert all("has more than 8 parts" in each for each in wrong)
 

@@ -16,7 +16,6 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client import dumps as dump
 from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, Package
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unpacker, origin_of, retry_after
@@ -488,12 +487,10 @@ def test_members_are_counted_in_the_directory_that_is_read_whatever_is_claimed(*
 
 
 @pytest.mark.parametrize("zip64", [False, True])
-def test_a_directory_is_read_up_to_its_limit_in_bytes(monkeypatch, *, zip64):
-    monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47)
-    Package(directory(3, claimed=1, zip64=zip64), "a.zip")
-    monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47 - 1)
+def test_a_directory_is_read_up_to_its_limit_in_bytes(*, zip64):
+    Package(directory(3, claimed=1, zip64=zip64), "a.zip", 3 * 47)
     with pytest.raises(Rejected, match="a directory of 141 bytes"):
-        Package(directory(3, claimed=1, zip64=zip64), "a.zip")
+        Package(directory(3, claimed=1, zip64=zip64), "a.zip", 3 * 47 - 1)
 
 
 def test_a_manifest_that_is_hostile_is_refused():

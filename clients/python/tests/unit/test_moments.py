@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client import moments
 from rsnotify_client.moments import (
     CLOCK_SECONDS,
     MAX_HELD,
@@ -69,11 +68,14 @@ def change(name: str, second: int | None) -> Entry:
     return Entry(name, md=Md(change="updated", datetime=at))
 
 
-def handed_on(*batches: list[tuple[str, int | None]]) -> tuple[str, list[str]]:
+def handed_on(
+    *batches: list[tuple[str, int | None]], most_held: int = MAX_HELD
+) -> tuple[str, list[str]]:
     """The names in the order in which they are handed on, and what is said of the list."""
     said: list[str] = []
     given = ([change(*each) for each in batch] for batch in batches)
-    return "".join(each.loc for batch in ordered(given, said.append) for each in batch), said
+    found = ordered(given, said.append, most_held)
+    return "".join(each.loc for batch in found for each in batch), said
 
 
 NEWEST_FIRST = [("d", 4), ("c", 3), ("b", 2), ("a", 1)]
@@ -111,19 +113,17 @@ def test_a_change_that_is_older_than_one_before_it_to_the_same_resource_is_left_
     assert (names, "'b'" in said) == ("abcd", True)
 
 
-def test_a_list_of_more_changes_than_are_held_is_given_up(monkeypatch):
-    monkeypatch.setattr(moments, "MAX_HELD", 3)
+def test_a_list_of_more_changes_than_are_held_is_given_up():
     assert MAX_HELD > 50_000  # a list of the specification is always turned round
-    assert handed_on(NEWEST_FIRST[:3])[0] == "bcd"
-    names, said = handed_on(NEWEST_FIRST[:3], NEWEST_FIRST[3:], [("z", 0)])
+    assert handed_on(NEWEST_FIRST[:3], most_held=3)[0] == "bcd"
+    names, said = handed_on(NEWEST_FIRST[:3], NEWEST_FIRST[3:], [("z", 0)], most_held=3)
     assert (names, len(said)) == ("abcdz", 2)
 
 
-def test_what_is_remembered_of_a_list_is_bounded(monkeypatch):
-    monkeypatch.setattr(moments, "MAX_HELD", 3)
+def test_what_is_remembered_of_a_list_is_bounded():
     older, names = ("a", 1), [("a", 2), ("b", 3), ("c", 4)]
-    assert handed_on(names, [older]) == (
+    assert handed_on(names, [older], most_held=3) == (
         "abc",
         [OUT_OF_ORDER.format("a", "1970-01-01T00:00:01.000000Z")],
     )
-    assert handed_on(names, [("d", 5)], [older]) == ("abcda", [])
+    assert handed_on(names, [("d", 5)], [older], most_held=3) == ("abcda", [])
