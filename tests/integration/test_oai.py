@@ -1,6 +1,7 @@
 """OAI-PMH over a real Redis: harvests under changes, and what becomes of them when a set does."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Self
@@ -237,6 +238,36 @@ async def test_changes_of_one_second_at_the_end_of_a_page_are_all_listed(
         del asked["until"]
     records = [each async for page in repository.list(**asked) for each in page.records]
     assert [each.identifier for each in records] == [loc(str(number)) for number in range(20)]
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+async def test_a_range_has_exactly_the_records_that_changed_last_within_it(client, is_trimmed):
+    """Of every first and last second that there can be; each record once."""
+    async with Pulling(client, changes=8) as pulling:
+        repository, chosen = Repository(pulling, page_records=7), random.Random(1)
+        last: dict[str, tuple[str, bool]] = {}
+        for _ in range(3):
+            for _ in range(25):
+                name = loc(str(chosen.randrange(40)))
+                gone = not last.get(name, ("", True))[1] and chosen.random() < 0.4
+                at = await pulling.publish(Change(name, "deleted" if gone else "updated"))
+                last[name] = datestamp(at.until), gone
+            await in_a_later_second(pulling, at.until)
+        if is_trimmed:
+            await pulling.keep_windows()
+            await pulling.let_go_of_all()
+        seconds = sorted({second for second, _ in last.values()})
+        assert len(seconds) > 2
+        for first, end in itertools.product([*seconds, "2001-01-01T00:00:00Z"], [*seconds, None]):
+            if end is not None and first > end:
+                continue
+            asked = {"from_": first} | ({} if end is None else {"until": end})
+            found = [each async for page in repository.list(**asked) for each in page.records]
+            assert sorted((each.identifier, each.datestamp, each.is_deleted) for each in found) == [
+                (name, second, gone)
+                for name, (second, gone) in sorted(last.items())
+                if first <= second <= (end or seconds[-1])
+            ]
 
 
 async def test_what_is_known_of_a_resource_is_its_dublin_core(pulling, repository):
