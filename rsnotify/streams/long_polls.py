@@ -7,6 +7,7 @@ somebody who may not read it any more.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from time import time
 from typing import NamedTuple
@@ -35,6 +36,8 @@ from rsnotify.streams.replies import (
     reply_with,
     reply_without,
 )
+
+log = logging.getLogger(__name__)
 
 LONG_POLL = WireFormat("long poll", messages_of, COMMENT)
 EARLY_BYTES = 64 * 1024  # that a peer may send while it waits: its next request
@@ -273,9 +276,20 @@ class Waiting:
             for poller in pollers[start:end]:
                 if poller.channel is self:
                     cursor = next_cursor(poller.asked, reply.until or Position(0), moment)
-                    poller.answer(reply, cursor, rendered, is_last=is_last)
+                    _answer_one(poller, reply, cursor, rendered, is_last=is_last)
 
         answer_some(0)
+
+
+def _answer_one(
+    poller: Poller, reply: StreamReply, cursor: int, rendered: Rendered, *, is_last: bool
+) -> None:
+    """A bug in one answer must not keep the others waiting, who are not in line any more."""
+    try:
+        poller.answer(reply, cursor, rendered, is_last=is_last)
+    except Exception:
+        log.exception("internal error while somebody who waits is answered: %r", poller)
+        poller.leave_channel()
 
 
 def now() -> int:

@@ -6,11 +6,17 @@ from urllib.parse import quote
 
 import pytest
 
+from rsnotify.access.access import Access
+from rsnotify.access.tokens import Tokens
+from rsnotify.channels.channels import Channels
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.coordination import keys
 from rsnotify.redis_client import Client
+from rsnotify.streams.long_polls import LongPolls, PollEntry, TaskPoller
+from rsnotify.streams.replies import variant_of
 from tests.support.faults import Losing
 from tests.support.pulling import CHANGES, Answer, Pulling
-from tests.support.running import until
+from tests.support.running import TOKEN, until
 
 PATH = "/streams/dataset1"
 
@@ -106,3 +112,27 @@ async def test_what_was_lost_is_given_to_nobody_once_that_is_known(pulling, losi
     await pulling.update("after")
     await pulling.is_level()
     assert (await read(pulling, lost.from_, "long-poll")).status == 410
+
+
+class FailingPoller(TaskPoller):
+    """There is a bug in its answer."""
+
+    def answer(self, *_: object, **__: object) -> None:
+        raise ValueError
+
+
+async def test_a_bug_in_one_answer_keeps_nobody_else_waiting(pulling, client, caplog):
+    access = Access(Tokens(client), TOKEN)
+    channels = Channels(pulling.hub, access, Keepalive(send_timeout_seconds=60))
+    polls, feed = LongPolls(pulling.hub, channels, 300), pulling.hub.feed(CHANGES)
+    variant = variant_of((), is_shared=True)
+    entry = PollEntry(feed, False, feed.tail.head, "192.0.2.1", "")
+    failing, other = FailingPoller(None, variant), TaskPoller(None, variant)
+    for poller in (failing, other):
+        polls.enter(poller, entry)
+    await pulling.update("a")
+    reply, _ = await other.answered
+    assert reply.status == 200
+    assert failing.channel is None
+    assert len(channels.limits.addresses) == 0
+    assert "internal error while somebody who waits is answered" in caplog.text
