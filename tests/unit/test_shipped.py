@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 CHECKS, IMAGES = ".github/workflows/checks.yml", ".github/workflows/images.yml"
 OPERATIONS, IMAGE = "tests/integration/test_operations.py", "tests/integration/test_image.py"
 UNITS = "tests/integration/test_units.py"
+CACHES = "tests/fault/test_caches.py"
 PROXIES, EXAMPLES = "tests/fault/test_proxies.py", "clients/python/tests/client/test_with_hub.py"
 
 RUN_BY = {
@@ -30,9 +31,12 @@ RUN_BY = {
     "docs/operations/grafana.json": [OPERATIONS],
     "docs/operations/haproxy.cfg": [PROXIES],
     "docs/operations/kubernetes.yaml": ["tests/unit/test_deployment.py", IMAGE, ".ci/kubernetes"],
+    "docs/operations/nginx-cache.conf": [CACHES],
+    "docs/operations/nginx-streams.conf": [CACHES],
     "docs/operations/nginx.conf": [PROXIES],
     "docs/operations/*.service": [OPERATIONS, UNITS],
     "docs/operations/*.timer": [OPERATIONS],
+    "docs/operations/varnish.vcl": [CACHES],
 }
 """A file, or a folder with all that is in it, and what runs it: its name stands there."""
 
