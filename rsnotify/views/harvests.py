@@ -85,7 +85,7 @@ class Harvests:
     async def settled(self, set_name: str) -> Position:
         """The second before which nothing will be stamped any more: the current one, or, if Redis
         takes no writes, the one in which the journal ends."""
-        second = _second(await self._windows.now())
+        second = await self.now()
         record = await self._windows.record(set_name)
         if record.last >= second:
             return second
@@ -94,6 +94,10 @@ class Harvests:
             await self._windows.pass_to(set_name, second)
             return second
         return _second(record.last)
+
+    async def now(self) -> Position:
+        """The current second, by the clock that all hub processes share."""
+        return _second(await self._windows.now())
 
     async def last(self, set_name: str) -> Position:
         """No position that was given of the journal is later."""

@@ -119,7 +119,7 @@ class OaiEndpoint:
             try:
                 question = parse_question(parse_arguments(sent))
                 check_served(question)
-                content = await self._content(harvested, question, date)
+                content = await self._content(harvested, question)
             except OaiFault as fault:
                 content = render_fault(fault)
                 question = None if fault.code in NOT_ECHOED else question
@@ -162,9 +162,7 @@ class OaiEndpoint:
         body = b"" if request.method == "HEAD" else document
         return Response(body, headers=headers, media_type="text/xml; charset=utf-8")
 
-    async def _content(
-        self, harvested: HarvestedSet, question: OaiQuestion, date: Position
-    ) -> bytes:
+    async def _content(self, harvested: HarvestedSet, question: OaiQuestion) -> bytes:
         match question.verb:
             case "Identify":
                 return render_identity(
@@ -177,7 +175,7 @@ class OaiEndpoint:
                 return render_formats()
             case "GetRecord":
                 return await self._record(harvested, question.identifier or "")
-        return await self._list(harvested, question, date)
+        return await self._list(harvested, question)
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -191,9 +189,10 @@ class OaiEndpoint:
         if question.identifier is not None:
             await self._record(harvested, question.identifier)
 
-    async def _list(self, harvested: HarvestedSet, question: OaiQuestion, date: Position) -> bytes:
+    async def _list(self, harvested: HarvestedSet, question: OaiQuestion) -> bytes:
         of = OfList(question.verb, harvested.name, harvested.created)
-        begun = await self._begun(of, question, date)
+        now = await self._harvests.now()
+        begun = await self._begun(of, question, now)
         try:
             page = await self._harvests.page(of.set_name, begun.listing, begun.place)
         except HistoryLost as lost:
@@ -201,8 +200,8 @@ class OaiEndpoint:
         listing, listed = begun.listing, begun.listed
         if page.next is not None:
             resumption = Resumption(listing, page.next, listed + len(page.found))
-            token = render_token(of, resumption, date)
-            said = NextPage(token, listed, listing.size, Position(date + LIFETIME))
+            token = render_token(of, resumption, now)
+            said = NextPage(token, listed, listing.size, Position(now + LIFETIME))
         elif question.token is not None:
             said = NextPage("", listed, listing.size)
         elif page.found:
@@ -211,11 +210,11 @@ class OaiEndpoint:
             raise OaiFault("noRecordsMatch", "nothing has changed within this time")
         return render_list(question.verb, page.found, said)
 
-    async def _begun(self, of: OfList, question: OaiQuestion, date: Position) -> Resumption:
+    async def _begun(self, of: OfList, question: OaiQuestion, now: Position) -> Resumption:
         """Where the list begins, or goes on."""
         if question.token is not None:
             last = await self._harvests.last(of.set_name)
-            return parse_token(question.token, of, date, last)
+            return parse_token(question.token, of, now, last)
         try:
             listing, place = await self._harvests.begin(of.set_name, question.from_, question.until)
         except HistoryLost as lost:

@@ -21,6 +21,7 @@ from rsnotify.views.harvests import Harvests
 from rsnotify.views.known_resources import KnownResources
 from rsnotify.views.oai_answers import datestamp
 from rsnotify.views.oai_endpoint import AT_ONCE, FORM_BYTES, OaiEndpoint
+from rsnotify.views.oai_token import LIFETIME
 from rsnotify.views.view_answers import ViewAnswers
 from tests.support.faults import Losing, out_of_memory
 from tests.support.loading import Loading, ndjson
@@ -552,6 +553,19 @@ async def test_an_answer_is_of_where_the_journal_ends_while_redis_takes_no_write
     await pulling.publish(replace(Change(loc("b"), "created"), datetime=own))
     page = await repository.ask("ListRecords", metadataPrefix="oai_dc", from_=page.date)
     assert [each.identifier for each in page.records] == [loc("a"), loc("b")]
+
+
+async def test_a_token_lives_as_long_though_its_answer_is_of_where_the_journal_ends(
+    client, pulling, repository
+):
+    at = await pulling.update(*(str(number) for number in range(30)))
+    await in_a_later_second(pulling, at.until)
+    async with out_of_memory(client):
+        page = await repository.ask("ListRecords", metadataPrefix="oai_dc")
+    token = page.root.find("o:*/o:resumptionToken", namespaces=OAI)
+    assert token is not None
+    assert page.date == datestamp(at.until)
+    assert (token.get("expirationDate") or "") > datestamp(at.until + LIFETIME)
 
 
 async def test_a_set_that_is_always_harvested_closes_its_change_lists(client):
