@@ -15,7 +15,7 @@ import uvloop
 from rsnotify import loops
 from rsnotify.cli import main
 from rsnotify.live import following
-from rsnotify.process import hub_process as serve
+from rsnotify.process import hub_process
 
 PATIENCE_SECONDS = 0.5
 
@@ -52,7 +52,7 @@ def deaf_event_loop() -> asyncio.AbstractEventLoop:
 
 
 if __name__ == "__main__":
-    serve.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)
+    hub_process.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)
     if "DEAF_LOOP" in os.environ:
         loops.END_SECONDS = loops.REST_SECONDS = PATIENCE_SECONDS
         following.Following.listen = lambda _: deaf()

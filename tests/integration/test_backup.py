@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rsnotify.process.embedded_redis import backup as damage
+from rsnotify.process.embedded_redis import backup
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow_async
@@ -127,7 +127,7 @@ async def test_where_no_server_is_installed_the_file_is_laid_out_and_said_to_be_
     async def none() -> list[Binary]:
         return []
 
-    monkeypatch.setattr(damage, "installed_binaries", none)
+    monkeypatch.setattr(backup, "installed_binaries", none)
     file = tmp_path / "file"
     file.write_bytes(b"REDIS0009\xff" + bytes(8))
     assert not await asyncio.to_thread(restore, file, tmp_path / "data")

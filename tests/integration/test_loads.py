@@ -14,10 +14,9 @@ from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_formats
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
-from rsnotify.publishing.loads.load_endpoint import BesideTheLoop, Reception
+from rsnotify.publishing.loads.load_endpoint import BesideTheLoop, Reception, in_pieces
 from rsnotify.publishing.loads.load_formats import LoadLimits
 from rsnotify.publishing.loads.load_store import Load, Part, pack
 from rsnotify.redis_client import Client
@@ -722,7 +721,7 @@ async def test_a_body_cut_small_is_read_in_pieces_worth_reading():
         for _ in range(2 * load_formats.PIECE_BYTES + 1):
             yield b" "
 
-    sizes = [len(piece) async for piece in load_body.in_pieces(parts())]
+    sizes = [len(piece) async for piece in in_pieces(parts())]
     assert sizes == [load_formats.PIECE_BYTES, load_formats.PIECE_BYTES, 1]
 
 

@@ -17,7 +17,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.sets import records as sets
-from rsnotify.websub import rules as protocol
+from rsnotify.websub import rules
 from tests.tools import limits
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -183,15 +183,15 @@ def test_a_set_s_name_has_64_characters_at_most():
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
 def test_a_callback_or_topic_has_2048_characters_at_most(name):
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
-    protocol.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
+    rules.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
-        protocol.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
+        rules.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
 
 
 def test_a_form_has_100_fields_at_most():
-    assert len(protocol.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
+    assert len(rules.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
     with pytest.raises(Rejected, match="form cannot be read"):
-        protocol.parse_form(b"&".join([b"a=b"] * 101))
+        rules.parse_form(b"&".join([b"a=b"] * 101))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_form_has_100_fields_at_most():
 def test_a_lease_lasts_31_days_at_most(asked, granted):
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
     form["hub.lease_seconds"] = [str(asked)]
-    assert protocol.parse_subscription_request(form, "subscribe").lease_seconds == granted
+    assert rules.parse_subscription_request(form, "subscribe").lease_seconds == granted
 
 
 @pytest.mark.parametrize(

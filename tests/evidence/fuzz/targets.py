@@ -31,7 +31,7 @@ from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_reader import parse_document
-from rsnotify.websub import rules as protocol
+from rsnotify.websub import rules
 from rsnotify_bridge.feeds import FeedPage, activity_page, feed_page, notification_page
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRequest, early_token, identity_of, page_of
 from rsnotify_bridge.rules import LocRule, changes_of, publishable, with_via
@@ -167,22 +167,22 @@ def read_query(data: bytes) -> None:
 
 
 def read_form(data: bytes) -> None:
-    form = outcome(lambda: protocol.parse_form(data))
+    form = outcome(lambda: rules.parse_form(data))
     if form != REFUSED:
         outcome(lambda: _asked(form))
-        outcome(lambda: protocol.parse_ping(form))
-    outcome(lambda: protocol.parse_links(data.decode("latin-1")))
+        outcome(lambda: rules.parse_ping(form))
+    outcome(lambda: rules.parse_links(data.decode("latin-1")))
 
 
 def _asked(form: Any) -> None:
-    mode = protocol.parse_mode(form)
+    mode = rules.parse_mode(form)
     if mode == "publish":
         return
-    asked = protocol.parse_subscription_request(form, mode)
-    protocol.hostname_of(asked.callback)
-    protocol.authority(asked.callback)
-    protocol.channel_of(asked.topic, ["http://hub.example"])
-    protocol.verification_url(asked.callback, mode, asked.topic, "challenge", 1)
+    asked = rules.parse_subscription_request(form, mode)
+    rules.hostname_of(asked.callback)
+    rules.authority(asked.callback)
+    rules.channel_of(asked.topic, ["http://hub.example"])
+    rules.verification_url(asked.callback, mode, asked.topic, "challenge", 1)
 
 
 # --- packages ------------------------------------------------------------------------------------

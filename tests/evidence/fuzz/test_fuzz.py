@@ -19,7 +19,7 @@ from rsnotify.http.protocol import HttpProtocol
 from rsnotify.publishing.loads.load_formats import NdjsonReader
 from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
-from rsnotify.websub import rules as protocol
+from rsnotify.websub import rules
 from rsnotify_bridge import feeds, oaipmh
 from rsnotify_client.dumps import Package
 from tests.evidence.fuzz.mutations import mutations
@@ -78,7 +78,7 @@ PLANTED = {
     "json": (json.JSONDecoder, "raw_decode", fails),
     "ndjson": (NdjsonReader, "close", fails),
     "query": (query, "single", fails),
-    "form": (protocol, "checked_url", fails),
+    "form": (rules, "checked_url", fails),
     "zip": (Package, "content", fails),
 }
 

@@ -28,7 +28,6 @@ from clients.python.tests.mirror.test_mirror import Once, files
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify_mirror import planning
-from rsnotify_mirror import planning as baseline
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
@@ -63,7 +62,7 @@ KINDS = (
 @pytest.fixture(autouse=True)
 def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not served is given up at once."""
-    monkeypatch.setattr(baseline, "ATTEMPTS", 1)
+    monkeypatch.setattr(planning, "ATTEMPTS", 1)
     monkeypatch.setattr(planning, "LIST_ATTEMPTS", 1)
 
 
