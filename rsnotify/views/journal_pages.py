@@ -17,8 +17,11 @@ from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
+from rsnotify.single_flight import AtOnce
 
 PAGE_CHANGES = 100
+AT_ONCE = 4  # that are read, each perhaps from a Change List that must be unpacked
+FULL = "too many others read feeds or activities; try again later"
 
 
 class JournalPage(NamedTuple):
@@ -63,9 +66,19 @@ class JournalPages:
     def __init__(self, journals: Journals, windows: Windows) -> None:
         self._journals = journals
         self._windows = windows
+        self._read = AtOnce(AT_ONCE, FULL)
 
     async def newest(self, set_name: str) -> Newest:
         """The newest changes: all that stand on no page which is full, and some more."""
+        async with self._read.turn():
+            return await self._newest(set_name)
+
+    async def page(self, requested: RequestedSet, from_: Position) -> JournalPage:
+        """The page that begins here; 404 if none can, 410 if it is no longer kept."""
+        async with self._read.turn():
+            return await self._page(requested, from_)
+
+    async def _newest(self, set_name: str) -> Newest:
         span = await self._span(set_name)
         record, channel = span.record, _changes(set_name)
         rows = await self._journals.history.read_back(channel, record.head, 2 * PAGE_CHANGES)
@@ -79,8 +92,7 @@ class JournalPages:
             before = await self._back(set_name, last, PAGE_CHANGES, record.window_from)
         return Newest(rows, record.head, record.changed, before, last)
 
-    async def page(self, requested: RequestedSet, from_: Position) -> JournalPage:
-        """The page that begins here; 404 if none can, 410 if it is no longer kept."""
+    async def _page(self, requested: RequestedSet, from_: Position) -> JournalPage:
         name = requested.name
         span = await self._span(name, after=from_)
         record = span.record

@@ -1,5 +1,6 @@
 """A set's feed and its activities over a real Redis: read by their protocols, while they age."""
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
@@ -12,17 +13,19 @@ from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
 from rsnotify.documents.responses import SetAdmission
+from rsnotify.journal.window import Span
+from rsnotify.journal.windows import Windows
 from rsnotify.process.app import build_app, paged_view_routes
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify.sets.options import SetOptions
-from rsnotify.views.journal_pages import PAGE_CHANGES, JournalPages
+from rsnotify.views.journal_pages import AT_ONCE, PAGE_CHANGES, JournalPages
 from rsnotify.views.paged_views import archive_path, feed_path
 from rsnotify.views.view_answers import ViewAnswers
 from tests.integration.test_oai import in_a_later_second
 from tests.support.faults import Losing
 from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
-from tests.support.running import TOKEN
+from tests.support.running import TOKEN, until
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 DELETED = "{http://purl.org/atompub/tombstones/1.0}deleted-entry"
@@ -242,6 +245,34 @@ async def test_no_feed_leads_across_a_loss(pulling):
 async def archived(feed: Feed, pulling: Pulling) -> list[str]:
     await pulling.update("c")
     return [*(await feed.documents())]
+
+
+async def test_four_documents_are_read_at_once(pulling):
+    """Whoever comes then waits: each may unpack a whole Change List."""
+    await pulling.update("a")
+    inside, most, may_go_on = 0, 0, asyncio.Event()
+
+    class HeldWindows(Windows):
+        async def span(self, set_name: str, *, after: Position | None = None) -> Span:
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            await may_go_on.wait()
+            inside -= 1
+            return await super().span(set_name, after=after)
+
+    pulling.windows = HeldWindows(pulling.client)
+    feed, begin = Feed(pulling), (await pulling.windows.record(SET)).window_from
+    paths = [feed_path(SET), archive_path(SET, begin)] * AT_ONCE
+    reading = [asyncio.create_task(feed.ask(path)) for path in paths]
+
+    async def is_full() -> bool:
+        return inside >= AT_ONCE
+
+    await until(is_full)
+    may_go_on.set()
+    assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
+    assert most == AT_ONCE == 4
 
 
 async def test_a_feed_can_be_left_out_and_is_private_with_its_set(pulling):
