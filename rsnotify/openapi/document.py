@@ -199,7 +199,10 @@ SETS = {
     "description": "Each set once; `name@position` for one with a position of its own",
 }
 STREAM_OFFSET = {
-    "anyOf": [{"enum": ["-1", "now"]}, {"type": "string", "format": "date-time"}],
+    "anyOf": [
+        {"enum": ["-1", "now"]},
+        {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"},
+    ],
     "description": "As Stream-Next-Offset has said it; -1 is the beginning, now the end",
 }
 OF_OAI: dict[str, Json] = {
