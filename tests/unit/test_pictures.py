@@ -14,6 +14,7 @@ from tests.evidence.bench.pictures import (
     read,
 )
 
+DRAWN = {"concepts"}  # by hand
 SVG = "{http://www.w3.org/2000/svg}"
 CHART = Chart(
     "Some <bars>", "a & b", {"1 reader": {"one": 100.0, "two": 50.0}, "2 readers": {"two": 0.0}}
@@ -64,6 +65,5 @@ def test_a_picture_of_the_docs_shows_its_figures(figures):
 
 
 def test_there_is_no_picture_without_figures():
-    assert {each.stem for each in FOLDER.glob("*.svg")} == {
-        each.stem for each in FOLDER.glob("*.json")
-    }
+    of_figures = {each.stem for each in FOLDER.glob("*.svg")} - DRAWN
+    assert of_figures == {each.stem for each in FOLDER.glob("*.json")}
