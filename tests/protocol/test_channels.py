@@ -9,7 +9,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rsnotify.coordination import keys
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Position, render_datetime
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.notification import Received, read_notification
 from tests.support.raw import raw_channel
@@ -410,7 +410,7 @@ async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub):
 
 @pytest.fixture
 async def old_positions(own_hub: RunningHub) -> tuple[str, str, str]:
-    """Before the first set of this name, within it, and where the second one begins."""
+    """Where the first set of this name began, within it, and where the second one begins."""
     begun = (await own_hub.publish("http://example.com/old"))["from"]
     read = (await own_hub.publish("http://example.com/read"))["until"]
     await own_hub.ask("DELETE", "/api/sets/dataset1")
@@ -419,27 +419,29 @@ async def old_positions(own_hub: RunningHub) -> tuple[str, str, str]:
     return begun, read, new
 
 
-async def test_a_cursor_of_a_set_that_was_removed_is_refused(own_hub, old_positions):
-    _, read, new = old_positions
-    code, reason = await close_of(f"{own_hub.channel()}?from={read}")
+@pytest.mark.parametrize("read", [False, True])
+async def test_a_cursor_of_a_set_that_was_removed_is_refused(own_hub, old_positions, read):
+    """Also of one of which nothing had been read yet."""
+    new, cursor = old_positions[2], old_positions[read]
+    code, reason = await close_of(f"{own_hub.channel()}?from={cursor}")
     assert (code, new in reason) == (4410, True)
     for path in ("/channels/dataset1/change_notification_channel", "/dataset1/changelist.xml"):
         for more in ("", "&limit=5") if "list" in path else ("",):
             headers = {"Accept": "text/event-stream"} if "channels" in path else {}
-            status, _ = await own_hub.ask("GET", f"{path}?from={read}{more}", headers=headers)
+            status, _ = await own_hub.ask("GET", f"{path}?from={cursor}{more}", headers=headers)
             assert status == 410, path
-    headers = {"Accept": "text/event-stream", "Last-Event-ID": read}
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": cursor}
     status, _ = await own_hub.ask(
         "GET", "/channels/dataset1/change_notification_channel", headers=headers
     )
     assert status == 410
 
 
-async def test_a_cursor_at_the_ends_of_a_set_that_was_removed_means_the_new_one(
+async def test_a_cursor_beside_those_of_a_set_that_was_removed_means_the_new_one(
     own_hub, old_positions
 ):
     begun, _, new = old_positions
-    for cursor in (begun, "2020-01-01", new):
+    for cursor in (render_datetime(Position.parse(begun) - 1), "2020-01-01", new):
         async with connect(f"{own_hub.channel()}?from={cursor}") as channel:
             found = await received(channel)
         assert [change.loc for change in found.changes] == ["http://example.com/new"]
