@@ -48,7 +48,8 @@ async def test_a_request_of_one_set_waits_for_one_of_each_other_set_and_not_for_
     wild = [("wild", MANY)] * 20
     order = await answered(journal, [*wild, ("calm", ["1"]), *wild])
     assert len(order) == 41
-    assert order.index("calm") < appends.WRITERS * appends.ROUND_CHANGES // len(MANY)
+    stored = [name for name in order if not name.endswith("!")]  # a slow machine stores not all
+    assert stored.index("calm") < appends.WRITERS * appends.ROUND_CHANGES // len(MANY)
 
 
 @pytest.mark.parametrize(
