@@ -153,7 +153,7 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
             raise _out_of_reach(asked, url, why)
         scheme, host, port = origin_of(url)
         proxy = web.network.proxies.lead_to(scheme, host, port)
-        shown = await web.threads.run(web.headers, url, asked)
+        shown = await web.headers_in_a_loop(url, asked)
         try:
             return await _connected(web, url, proxy, shown)
         except InvalidStatus as refused:

@@ -369,6 +369,11 @@ class Credentials:
         self._first = None if url is None else origin(url)
         self._login = None if url is None else _login(url)
 
+    @property
+    def has_function(self) -> bool:
+        """Whether the token is a function, for which one may wait."""
+        return self.token is not None and self.token.can_be_renewed
+
     def headers(
         self, url: str, *, is_asked_for: bool = True, seconds: float = ANSWER_SECONDS
     ) -> dict[str, str]:

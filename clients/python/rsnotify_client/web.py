@@ -247,7 +247,15 @@ class Web:
 
     async def has_others(self, shown: Mapping[str, str]) -> bool:
         """Whether there is another token than that of these headers, which were refused."""
+        if not self.credentials.has_function:
+            return False
         return await self.threads.run(self.credentials.has_others, shown)
+
+    async def headers_in_a_loop(self, url: str, asked: str) -> dict[str, str]:
+        """`headers`, where an event loop runs: a function is waited for in a thread."""
+        if not self.credentials.has_function:
+            return self.headers(url, asked)
+        return await self.threads.run(self.headers, url, asked)
 
     @asynccontextmanager
     async def ask(
