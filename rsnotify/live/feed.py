@@ -74,7 +74,7 @@ class Feed:
         self.tail = Tail(head)
         self.mark = mark  # of the change at the head, if it is known
         self.witness = Witness(head)
-        self._watchers: set[Watcher] | None = None
+        self._watchers: dict[Watcher, None] | None = None  # told in the order in which they came
         self._recent: RecentNotifications | None = None
 
     @property
@@ -102,12 +102,12 @@ class Feed:
     def watch(self, watcher: Watcher) -> None:
         """Give it each notification from now on."""
         if self._watchers is None:
-            self._watchers = set()
-        self._watchers.add(watcher)
+            self._watchers = {}
+        self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         if self._watchers is not None:
-            self._watchers.discard(watcher)
+            self._watchers.pop(watcher, None)
             self._watchers = self._watchers or None
 
     def writes_at_most(self, few: int) -> bool:

@@ -88,7 +88,10 @@ def story(*arguments: str, before: Sequence[str] = ()) -> list[str]:
     return [line for line in done.stdout.splitlines() if not re.search(r"\d s for|s each$", line)]
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [("crashed_hub", 7), ("large_publish", 1)])
+@pytest.mark.parametrize(
+    ("scenario", "seed"),
+    [("crashed_hub", 7), ("large_publish", 1), ("killed_mirror", 1), ("days", 1)],
+)
 def test_a_seed_gives_the_same_history_again(scenario, seed, engine, tmp_path, monkeypatch):
     arguments = (scenario, "--seed", str(seed), "--redis", engine)
     first = story(*arguments)
