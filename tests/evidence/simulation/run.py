@@ -98,6 +98,8 @@ def history(name: str, seed: int, binary: str) -> Result:
                 failure = traceback.format_exc()
         finally:
             redis.close()
+    if failure is None and virtual.threads:
+        failure = f"threads begin in the simulated world: {', '.join(virtual.threads)}"
     seconds = virtual.real_monotonic() - began
     return Result(
         name,

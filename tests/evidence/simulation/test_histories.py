@@ -186,3 +186,23 @@ def test_a_planted_fault_is_found(name):
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"again: {COMMAND} --fault {name} --seed" in done.stdout
     assert "AttributeError" not in done.stdout  # the world lacks something that the hub asks of it
+
+
+A_THREAD = """
+from threading import Thread
+from tests.evidence.simulation import virtual
+
+with virtual.given_by(lambda: 0.0, lambda: 0.0, "1"):
+    try:
+        Thread(target=print, name="real").start()
+    except RuntimeError as error:
+        print(error)
+print(virtual.threads)
+"""
+
+
+def test_no_real_thread_begins_in_a_simulated_world():
+    """Whoever caught the error, the history fails: no seed could tell its story again."""
+    command = [sys.executable, "-c", A_THREAD]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert re.fullmatch(r".*begins in a simulated world\n\['real'\]\n", done.stdout), done

@@ -7,6 +7,7 @@ no world runs, both are those of the machine.
 import itertools
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 EPOCH = 1_800_000_000.0  # when each world begins
 
 _real = (time.time, time.monotonic, os.urandom)
+_start_thread = threading.Thread.start
+threads: list[str] = []  # that were to begin in a world, whoever caught the error
 _monotonic: Callable[[], float] | None = None
 _wall: Callable[[], float] = time.time
 _chance: random.Random | None = None
@@ -31,12 +34,21 @@ def _urandom(size: int) -> bytes:
     return _real[2](size) if _chance is None else _chance.randbytes(size)
 
 
+def _start(thread: threading.Thread) -> None:
+    """When a real thread goes on is decided by the machine, so no history could be repeated."""
+    if _monotonic is not None:
+        threads.append(thread.name)
+        raise RuntimeError(f"{thread!r} begins in a simulated world")
+    _start_thread(thread)
+
+
 time.time = _time
 time.monotonic = time.perf_counter = _elapsed
 time.time_ns = lambda: int(_time() * 1e9)
 time.monotonic_ns = lambda: int(_elapsed() * 1e9)
 os.urandom = _urandom
 random._urandom = _urandom
+threading.Thread.start = _start
 
 real_monotonic = _real[1]
 
