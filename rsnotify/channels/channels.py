@@ -17,7 +17,7 @@ from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.revocations import Revocations
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import BecamePrivate, CloseCode, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
@@ -69,11 +69,7 @@ class Channels:
         """Refuse a reader that had not joined yet when the readers of its set were closed. A peer
         chooses how long it takes from its admission until it joins."""
         for before in admitted:
-            record = self._journals.record(before.name)
-            if record.created != before.created:
-                raise NoSuchSet(before.name)
-            if record.private > before.private:
-                raise BecamePrivate(before.name)
+            self._journals.require_unchanged(before)
 
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._journals.feed(name), cursor) for name, cursor in entry.places]

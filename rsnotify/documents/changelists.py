@@ -348,7 +348,7 @@ class ChangeListEndpoints:
         record, now = span.record, int(time() * MICROSECONDS)
         check_not_future(cursor, record.last, now)
         if cursor > record.last:
-            await self._windows.raise_last(requested.name, cursor, now)
+            await self._windows.raise_last_to_cursor(requested.name, cursor, now)
         if cursor < following_from(span) > record.created:
             raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)

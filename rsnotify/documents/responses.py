@@ -7,7 +7,6 @@ before the first entry becomes an HTTP status; a later one breaks the response o
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +22,11 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
-from rsnotify.access.kept import max_age
+from rsnotify.access.caching import has_tag, max_age
 from rsnotify.access.query import Query, form_of, parse_query
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
+from rsnotify.gunzip import GZIP
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS
@@ -40,7 +40,6 @@ from rsnotify.single_flight import let_others_go_on
 
 log = logging.getLogger(__name__)
 
-GZIP = 31  # as window bits: deflate in a gzip file
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
@@ -49,8 +48,6 @@ KEY_BYTES = 500  # memory of a kept document besides its content
 
 # One for all lists: it runs Python, and the event loop has to wait for each thread that does.
 _json_thread = ThreadPoolExecutor(1, "json")
-
-_TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 class DocumentInfo(NamedTuple):
@@ -129,7 +126,7 @@ def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
     """Whether the peer has this document. If it sends ETags, its date is ignored."""
     tags = headers.get("if-none-match")
     if tags is not None:
-        return tags.strip() == "*" or _tag(info) in _TAG.findall(tags)
+        return has_tag(tags, f'"{_tag(info)}"')
     since = headers.get("if-modified-since")
     return since is not None and info.modified <= _microseconds(since)
 

@@ -124,14 +124,14 @@ class Windows:
         found = each(await pipeline.execute(raise_on_error=False), _first)
         return [_archived(*both) for both in zip(found[::2], found[1::2], strict=True)]
 
-    async def raise_last(self, set_name: str, position: Position, now: int) -> None:
+    async def raise_last_to_cursor(self, set_name: str, position: Position, now: int) -> None:
         """A journal that ends before this position may have lost it: what is published next must
         come after it, also if the clock of Redis is behind ours."""
         here = await self.now()
         if here <= position <= min(now, here + AHEAD):
-            await self.pass_to(set_name, position)
+            await self.raise_last(set_name, position)
 
-    async def pass_to(self, set_name: str, position: Position) -> None:
+    async def raise_last(self, set_name: str, position: Position) -> None:
         """No change that is published next is at this position or before it."""
         await _RAISE_LAST.run(self._client, [keys.record(_changes(set_name))], int(position))
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.errors import NoSuchSet, SetFull, TryAgain
+from rsnotify.errors import BecamePrivate, NoSuchSet, SetFull, TryAgain
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
@@ -140,6 +140,14 @@ class Journals:
         if record is None:
             raise NoSuchSet(set_name)
         return record
+
+    def require_unchanged(self, before: SetRecord) -> None:
+        """Refuse what was begun for a set that is another one now, or has become private since."""
+        record = self.record(before.name)
+        if record.created != before.created:
+            raise NoSuchSet(before.name)
+        if record.private > before.private:
+            raise BecamePrivate(before.name)
 
     async def learn_of(self, *names: str) -> None:
         """Ask for sets that this process does not know: another may have made them just now."""

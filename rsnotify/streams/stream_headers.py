@@ -1,13 +1,13 @@
 """The headers of a stream's answers: where it goes on, and what caches may keep.
 
 What lies between two positions never changes, so it is kept as long as anything may be
-(`access.kept`).
+(`access.caching`).
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rsnotify.access.kept import max_age
+from rsnotify.access.caching import max_age
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, capability_list
 
@@ -39,17 +39,6 @@ def etag(created: str, chunk: Chunk, *, in_gzip: bool = False) -> str:
     made = int(Position.parse(created))
     tag = f'"{made:x}-{int(chunk.from_):x}-{int(chunk.until):x}"'
     return f"W/{tag}" if in_gzip else tag
-
-
-def has_tag(if_none_match: str | None, tag: str) -> bool:
-    """Whether the peer has what this tag stands for.
-
-    >>> has_tag('"a", W/"b"', '"b"')
-    True
-    """
-    opaque = tag.removeprefix("W/")
-    sent = (if_none_match or "").split(",")
-    return any(each.strip().removeprefix("W/") in (opaque, "*") for each in sent)
 
 
 def headers_of(channel: ChannelName, next_offset: Position, *, is_newest: bool) -> dict[str, str]:

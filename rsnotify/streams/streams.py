@@ -14,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
+from rsnotify.access.caching import has_tag
 from rsnotify.access.cors import Cors
 from rsnotify.access.query import check_not_future
 from rsnotify.channels.admission import ChannelEntry
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.requested_channels import ChannelCursor
-from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet
+from rsnotify.errors import HistoryDeleted
+from rsnotify.gunzip import GZIP
 from rsnotify.journal.window import whole_from
 from rsnotify.journal.windows import Windows
 from rsnotify.live.feed import Feed
@@ -38,7 +40,6 @@ from rsnotify.streams.stream_headers import (
     Chunk,
     cache_control,
     etag,
-    has_tag,
     headers_of,
     vary,
 )
@@ -49,7 +50,6 @@ from rsnotify.streams.stream_query import (
     parse_stream_question,
 )
 
-GZIP = 31  # as window bits: deflate in a gzip file
 MADE_AGAIN = "this offset is of a set that was removed; the one of this name begins at {}"
 
 
@@ -117,7 +117,7 @@ class Streams:
     async def _tail(self, requested: RequestedStream, body: bytes = b"") -> Response:
         """Where the stream ends now, which no cache may keep."""
         await self._journals.catch_up(requested.feed)
-        self._check_unchanged(requested)
+        self._journals.require_unchanged(requested.record)
         head = requested.feed.note_head_given()
         headers = headers_of(requested.channel, head, is_newest=True)
         return Response(
@@ -131,7 +131,7 @@ class Streams:
         feed = requested.feed
         begin = await self._waiting_begin(feed, asked.offset)
         found = await self._journals.reading.batch_after(feed, begin)
-        self._check_unchanged(requested)
+        self._journals.require_unchanged(requested.record)
         is_private = requested.record.private
         lines = _encoded(self._cors.headers(requested.request, is_private=is_private))
         is_now = asked.offset is Sentinel.NOW
@@ -184,7 +184,7 @@ class Streams:
         feed = requested.feed
         begin = await self._begin(feed, asked.offset)
         found = await self._next(feed, begin)
-        self._check_unchanged(requested)
+        self._journals.require_unchanged(requested.record)
         head = feed.tail.head
         until = min(begin, head) if found is None else found.until
         if until == head:
@@ -221,15 +221,6 @@ class Streams:
             await self._journals.catch_up(feed)
             found = await reading.batch_after(feed, begin)
         return found
-
-    def _check_unchanged(self, requested: RequestedStream) -> None:
-        """Refuse what was read of a set that is another one now, or has become private."""
-        before, name = requested.record, requested.channel.set_name
-        record = self._journals.record(name)
-        if record.created != before.created:
-            raise NoSuchSet(name)
-        if record.private > before.private:
-            raise BecamePrivate(name)
 
 
 def _encoded(headers: Mapping[str, str]) -> Lines:

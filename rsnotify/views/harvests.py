@@ -91,7 +91,7 @@ class Harvests:
             return second
         with suppress(TryAgain):
             await self._windows.close(set_name, self._period)  # later it would not be due
-            await self._windows.pass_to(set_name, second)
+            await self._windows.raise_last(set_name, second)
             return second
         return _second(record.last)
 

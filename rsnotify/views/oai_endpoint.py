@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.documents.responses import gzipped
-from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected
+from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import read_body
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
@@ -123,7 +123,7 @@ class OaiEndpoint:
             except OaiFault as fault:
                 content = render_fault(fault)
                 question = None if fault.code in NOT_ECHOED else question
-            self._check_unchanged(harvested)
+            self._journals.require_unchanged(harvested.record)
             document = render_answer(harvested.base_url, date, content, question)
         self._answers["oai"] += 1
         return await self._response(request, harvested, document)
@@ -138,14 +138,6 @@ class OaiEndpoint:
             raise Rejected(OFF_FOR_SET.format(name, name), status=404)
         base = self._base_url.base(request)
         return HarvestedSet(record, base + oai_path(name), base + capability_list(name))
-
-    def _check_unchanged(self, harvested: HarvestedSet) -> None:
-        """Refuse what was read of a set that is another one now, or has become private."""
-        record = self._journals.record(harvested.name)
-        if record.created != harvested.record.created:
-            raise NoSuchSet(harvested.name)
-        if record.private > harvested.record.private:
-            raise BecamePrivate(harvested.name)
 
     async def _response(
         self, request: Request, harvested: HarvestedSet, document: bytes

@@ -28,6 +28,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify import __version__
+from rsnotify.access.caching import has_tag
 from rsnotify.errors import PROBLEM, Rejected, shown
 from rsnotify.http.endpoints import Routes
 from rsnotify.resourcesync.forms import accepts_gzip, qualities_of
@@ -184,7 +185,7 @@ def _file(name: str, content: bytes) -> File:
 
 def _sent(request: Request, file: File) -> Response:
     headers = HEADERS | {"etag": f"W/{file.tag}", "vary": "accept, accept-encoding"}
-    if file.tag in request.headers.get("if-none-match", ""):
+    if has_tag(request.headers.get("if-none-match"), file.tag):
         return Response(status_code=304, headers=headers)
     if not accepts_gzip(request.headers.get("accept-encoding")):
         return Response(file.content, headers=headers, media_type=file.media_type)

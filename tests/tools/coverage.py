@@ -32,7 +32,7 @@ PURE = (
     "rsnotify/journal/witness.py",
     "rsnotify/access/base_url.py",
     "rsnotify/access/jwt_rules.py",
-    "rsnotify/access/kept.py",
+    "rsnotify/access/caching.py",
     "rsnotify/access/query.py",
     "rsnotify/access/sent_token.py",
     "rsnotify/outbound/answer.py",

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsnotify.access.caching import has_tag
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import HOUR, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.streams.cursors import WaitingGrid, next_cursor
-from rsnotify.streams.stream_headers import Chunk, cache_control, etag, has_tag, headers_of
+from rsnotify.streams.stream_headers import Chunk, cache_control, etag, headers_of
 from rsnotify.streams.stream_query import Sentinel, parse_stream_question
 
 TEXT = "2026-11-20T21:34:00.123456Z"

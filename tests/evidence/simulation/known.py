@@ -163,7 +163,7 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     # A reader of a set that was removed joins the one that was made again.
     "joins_another": Fault(
         "made_again",
-        "rsnotify.channels.channels.Channels._check_unchanged",
+        "rsnotify.live.journals.Journals.require_unchanged",
         swap("record.created != before.created", "False"),
     ),
     # An event stream does not begin at the id of the last event.
