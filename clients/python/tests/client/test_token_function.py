@@ -367,10 +367,12 @@ of_the_session = pytest.mark.asyncio(loop_scope="session")
 
 
 class Stream:
-    """Changes that are published one after the other, until it is left."""
+    """Changes that are published one after the other, until it is left; the last is answered then,
+    so that none comes to whoever follows the set next."""
 
     def __init__(self, hub: RunningHub, set_name: str = "secret") -> None:
         self._hub, self._set_name = hub, set_name
+        self._is_left = False
         self.published: list[str] = []
 
     async def __aenter__(self) -> "Stream":
@@ -378,11 +380,11 @@ class Stream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._is_left = True
+        await self._task
 
     async def _publish(self) -> None:
-        while True:
+        while not self._is_left:
             loc = f"http://example.com/{len(self.published)}"
             await self._hub.publish(loc, set_name=self._set_name)
             self.published.append(loc)
