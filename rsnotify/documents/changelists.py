@@ -37,7 +37,6 @@ from rsnotify.documents.responses import (
     SetAdmission,
     document_response,
     query_of,
-    stream_list,
 )
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected, TryAgain
@@ -294,7 +293,7 @@ class ChangeListEndpoints:
                 if made is not None:
                     return made
         entries = self._stretches.entries(requested.name, record.window_from, until)
-        return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
+        return await requested.stream(head, entries, in_gzip=in_gzip)
 
     def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
         """The list in memory, grown by all that the tail has."""

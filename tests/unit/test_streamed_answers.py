@@ -1,16 +1,22 @@
 """A document that is sent while it is read."""
 
 import asyncio
+import json
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Message
 
 from rsnotify.documents.documents import change_list_head
-from rsnotify.documents.responses import DocumentInfo, document_response, stream_list
+from rsnotify.documents.responses import (
+    JSON_BYTES,
+    DocumentInfo,
+    document_response,
+    stream_list,
+)
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import JSON
 from rsnotify.resourcesync.json_writer import EntriesAsJson
@@ -75,35 +81,44 @@ async def test_an_answer_that_is_given_up_is_read_no_further():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_one_thread_makes_json_for_all_lists(monkeypatch):
-    """Each thread that runs Python keeps the event loop waiting."""
-    begun, may_end = 0, threading.Event()
+async def test_json_of_all_lists_is_made_one_step_at_a_time(monkeypatch):
+    """…each in a turn of the event loop, in which everybody else is served, too."""
+    turns, steps, sizes = 0, [], []
+    feed = EntriesAsJson.feed
 
-    def feed(_: EntriesAsJson, piece: bytes) -> bytes:
-        nonlocal begun
-        begun += 1
-        may_end.wait(30)
-        return piece
+    def noted(writer: EntriesAsJson, piece: bytes) -> bytes:
+        steps.append(turns)
+        sizes.append(len(piece))
+        return feed(writer, piece)
 
-    monkeypatch.setattr(EntriesAsJson, "feed", feed)
+    monkeypatch.setattr(EntriesAsJson, "feed", noted)
     head = change_list_head("http://h", "dataset1", Position(0), None)
+    entry = b"<url><loc>http://example.com/%d</loc></url>"
+    entries = [b"".join(entry % number for number in range(2_000))] * 2
+    turn = asyncio.Lock()
 
-    async def entries() -> AsyncIterator[bytes]:
-        yield b"<url/>"
+    async def pieces() -> AsyncIterator[bytes]:
+        for each in entries:
+            yield each
 
-    async def read() -> bytes:
-        stream = await stream_list(head, JSON, entries(), in_gzip=False)
-        return b"".join([piece async for piece in stream])
+    async def read() -> list[Any]:
+        stream = await stream_list(head, JSON, pieces(), in_gzip=False, json_turn=turn)
+        return json.loads(b"".join([piece async for piece in stream]))["changes"]
 
-    reading = [asyncio.create_task(read()) for _ in range(5)]
-    while not begun:
-        await asyncio.sleep(0)
-    for _ in range(1_000):
-        await asyncio.sleep(0)
-    at_once = begun
-    may_end.set()
-    await asyncio.gather(*reading)
-    assert (at_once, begun) == (1, 5)
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    read_by_each = await asyncio.gather(*(read() for _ in range(5)))
+    counting.cancel()
+    expected = [{"loc": f"http://example.com/{number}"} for number in range(2_000)] * 2
+    assert read_by_each == [expected] * 5
+    assert max(sizes) == JSON_BYTES
+    assert len(steps) > 5 * 2
+    assert len(set(steps)) == len(steps)
 
 
 def test_the_first_answer_loads_nothing_more():
