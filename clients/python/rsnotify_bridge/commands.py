@@ -46,7 +46,7 @@ from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import SourceAdapter, find_source, how_often
 from rsnotify_client.address import without_tokens
 from rsnotify_client.network import Network
-from rsnotify_client.textfile import Label, exposition
+from rsnotify_client.textfile import Labels, exposition
 
 # --- how bridges are -----------------------------------------------------------------------------
 
@@ -122,9 +122,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 
 def metrics_of(bridges: Iterable[BridgeMemory]) -> str:
-    """The text of Prometheus' textfile collector; a label for each bridge."""
-    values: dict[Label, tuple[float, ...]] = {
-        ("bridge", f"{each.source} to {each.set_name}"): _values(each.facts) for each in bridges
+    """The text of Prometheus' textfile collector; each bridge has its source and its set as labels."""
+    values: dict[Labels, tuple[float, ...]] = {
+        (("source", without_tokens(each.source)), ("set", each.set_name)): _values(each.facts)
+        for each in bridges
     }
     return exposition(METRICS, values)
 

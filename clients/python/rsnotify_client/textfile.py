@@ -10,13 +10,14 @@ from rsnotify.errors import InvalidSettings
 Table = Mapping[str, tuple[str, str]]
 """The type and the help of each metric."""
 
-Label = tuple[str, str] | None
+Labels = tuple[tuple[str, str], ...]
+"""The names and values of the labels that a number has."""
 
 
-def exposition(table: Table, values: Mapping[Label, Sequence[float]]) -> str:
-    """The text of these metrics; `values` are those of each label, in the order of the table.
+def exposition(table: Table, values: Mapping[Labels, Sequence[float]]) -> str:
+    """The text of these metrics; `values` are those of each labelled thing, in the order of the table.
 
-    >>> print(exposition({"n": ("gauge", "Such things")}, {("of", "a"): [2]}), end="")
+    >>> print(exposition({"n": ("gauge", "Such things")}, {(("of", "a"),): [2]}), end="")
     # HELP n Such things
     # TYPE n gauge
     n{of="a"} 2
@@ -25,15 +26,16 @@ def exposition(table: Table, values: Mapping[Label, Sequence[float]]) -> str:
     for (name, (kind, words)), *numbers in zip(table.items(), *values.values(), strict=True):
         lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
         shown = zip(values, numbers, strict=True)
-        lines += [f"{name}{_braced(label)} {number:.15g}" for label, number in shown]
+        lines += [f"{name}{_braced(labels)} {number:.15g}" for labels, number in shown]
     return "\n".join(lines) + "\n"
 
 
-def _braced(label: Label) -> str:
-    if label is None:
-        return ""
-    value = label[1].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{{{label[0]}="{value}"}}'
+def _braced(labels: Labels) -> str:
+    return "{%s}" % ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def check(path: Path) -> None:

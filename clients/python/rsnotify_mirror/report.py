@@ -13,7 +13,7 @@ from typing import Literal, Self
 import msgspec
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
-from rsnotify_client.textfile import Label, exposition
+from rsnotify_client.textfile import Labels, exposition
 from rsnotify_mirror.state import State
 
 LAGS_KEPT = 10_000
@@ -247,8 +247,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 def metrics_of(found: Mapping[str, tuple[CopyStatus, Sums]]) -> str:
     """The text of Prometheus' textfile collector; a label for each directory."""
-    values: dict[Label, tuple[float, ...]] = {
-        ("directory", directory): _values(*each) for directory, each in found.items()
+    values: dict[Labels, tuple[float, ...]] = {
+        (("directory", directory),): _values(*each) for directory, each in found.items()
     }
     return exposition(METRICS, values)
 

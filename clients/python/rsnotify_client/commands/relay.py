@@ -99,7 +99,7 @@ def relay(
             relay.check()  # what the hub refuses is reported at once
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
-    run(relay, numbers)
+    run(relay, database, numbers)
 
 
 METRICS = {
@@ -156,19 +156,21 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
     return verdict.exit_status
 
 
-def numbers_of(relay: Relay) -> str:
+def numbers_of(relay: Relay, database: str) -> str:
+    """A machine may have several relays, whose numbers one collector reads: the label is needed."""
     status, counters = status_of(relay.table), relay.counters
     since = 0.0 if status.since is None else _seconds(status.since)
+    labels = (("database", without_password(database)),)
     done = (counters.published, counters.refused, counters.requests, counters.retries)
-    return exposition(METRICS, {None: (status.waiting, since, time(), *done)})
+    return exposition(METRICS, {labels: (status.waiting, since, time(), *done)})
 
 
-def run(relay: Relay, numbers: Numbers) -> None:
+def run(relay: Relay, database: str, numbers: Numbers) -> None:
     """Publish until SIGTERM or Ctrl-C; what waits then stays in the table."""
     with wrong_use(OutboxError):
         waiting = relay.table.waiting()
     ended = rung_by_signals()
-    count = partial(numbers_of, relay)
+    count = partial(numbers_of, relay, database)
     with relay:
         numbers.write(count)
         typer.echo(f"rsnotify relay ready, {waiting} waiting")

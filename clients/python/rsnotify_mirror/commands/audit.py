@@ -94,7 +94,7 @@ METRICS: Table = {
 def metrics_of(directory: Path, found: Audit) -> str:
     counts = (len(found.findings), len(found.skipped), len(found.repaired))
     numbers = (found.is_in_sync, time(), found.checked, *counts)
-    return exposition(METRICS, {("directory", str(directory)): numbers})
+    return exposition(METRICS, {(("directory", str(directory)),): numbers})
 
 
 async def _look(

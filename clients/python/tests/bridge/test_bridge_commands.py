@@ -77,7 +77,8 @@ async def test_what_is_held_back_is_shown_and_let_through(real_hub, set_name, so
     metrics = f"{once} --metrics numbers.prom"
     assert (await shell(metrics, tmp_path, real_hub.url))[0] == 0
     assert real_hub.told(set_name) == [("deleted", "a")]
-    assert "rsnotify_bridge_in_step{bridge=" in (tmp_path / "numbers.prom").read_text()
+    labels = f'{{source="{source.loc("map.xml")}",set="{set_name}"}}'
+    assert f"rsnotify_bridge_in_step{labels} 1\n" in (tmp_path / "numbers.prom").read_text()
 
 
 async def test_a_bridge_that_fails_does_not_hold_up_the_others(

@@ -221,8 +221,10 @@ def test_numbers_take_the_place_of_no_device(tmp_path):
 
 
 def test_a_label_may_have_any_character():
-    values = {("of", 'a"\\\n'): [1.5]}
-    assert exposition({"n": ("gauge", "N")}, values).endswith('n{of="a\\"\\\\\\n"} 1.5\n')
+    values = {(("of", 'a"\\\n'), ("by", "b")): [1.5]}
+    assert exposition({"n": ("gauge", "N")}, values).endswith(
+        'n{of="a\\"\\\\\\n",by="b"} 1.5\n'
+    )
 
 
 # A relay ----------------------------------------------------------------------------------------
@@ -252,7 +254,7 @@ async def test_a_relay_tells_systemd_and_prometheus(database, tmp_path):
             relay.send_signal(signal.SIGTERM)
             assert await relay.wait() == 0
             assert await asyncio.to_thread(heard.recv, 1000) == b"STOPPING=1"
-    assert "rsnotify_relay_waiting 0\n" in metrics.read_text()
+    assert f'rsnotify_relay_waiting{{database="sqlite:///{database}"}} 0\n' in metrics.read_text()
     assert time() - os.stat(metrics).st_mtime < 600
 
 
@@ -274,9 +276,9 @@ async def test_the_numbers_of_a_relay_are_those_of_its_end(database, tmp_path):
             await posted.wait()  # long before the next look
             relay.send_signal(signal.SIGTERM)
             assert await relay.wait() == 0
-    written = metrics.read_text()
-    assert "rsnotify_relay_published_total 1\n" in written
-    assert "rsnotify_relay_waiting 0\n" in written
+    written, labels = metrics.read_text(), f'{{database="sqlite:///{database}"}}'
+    assert f"rsnotify_relay_published_total{labels} 1\n" in written
+    assert f"rsnotify_relay_waiting{labels} 0\n" in written
 
 
 ENDED_OFTEN = f"""
