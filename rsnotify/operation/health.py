@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -134,6 +134,13 @@ NAMED = 10  # sets in one line
 AFFECTED = "publishing is answered 503, readers stay connected and wait"
 
 
+class Room(NamedTuple):
+    """Of a disk, in bytes."""
+
+    free: int
+    total: int
+
+
 class Health:
     """Live: do not restart this process. Ready: send it requests."""
 
@@ -153,7 +160,7 @@ class Health:
         self._parts = parts
         self._away: Mapping[str, Sequence[str]] = {}  # why -> sets that nothing is stored for
         self._disk = disk  # where the embedded Redis writes
-        self._free: int | None = None
+        self._room: Room | None = None
         self._clock = clock
         self._trouble = ""
         self._since = 0.0
@@ -174,8 +181,10 @@ class Health:
         if memory:
             found["rsnotify_redis_memory_bytes"] = memory["used_memory"]
             found["rsnotify_redis_memory_limit_bytes"] = memory["maxmemory"]
-        if self._free is not None:
-            found["rsnotify_disk_free_bytes"] = self._free
+            found["rsnotify_redis_machine_memory_bytes"] = memory.get("total_system_memory", 0)
+        if self._room is not None:
+            found["rsnotify_disk_free_bytes"] = self._room.free
+            found["rsnotify_disk_bytes"] = self._room.total
         if self._disk is not None:
             found["rsnotify_last_backup_timestamp_seconds"] = _backed_up(self._disk)
         return found
@@ -230,7 +239,7 @@ class Health:
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
-        self._free = None if self._disk is None else _free_bytes(self._disk)
+        self._room = None if self._disk is None else _room_on(self._disk)
         if full := why_disk_full(self._disk):  # even if Redis has stopped because of it
             return full
         reason = await self._writable.why_not()
@@ -264,8 +273,8 @@ def _affected(reason: str, names: Sequence[str], public: Sequence[str]) -> str:
 
 def why_disk_full(disk: Path | None) -> str:
     """Why nothing can be stored on the disk of the embedded Redis; nothing if it can."""
-    free = None if disk is None else _free_bytes(disk)
-    if free is None or free >= FREE_MIB * MIB:
+    room = None if disk is None else _room_on(disk)
+    if room is None or room.free >= FREE_MIB * MIB:
         return ""
     return f"less than {FREE_MIB} MiB are left on the disk of {disk}: make room"
 
@@ -278,8 +287,9 @@ def _backed_up(data: Path) -> float:
         return 0.0
 
 
-def _free_bytes(disk: Path) -> int | None:
+def _room_on(disk: Path) -> Room | None:
     try:
-        return shutil.disk_usage(disk).free
+        found = shutil.disk_usage(disk)
     except OSError:  # Redis says it better
         return None
+    return Room(found.free, found.total)

@@ -29,6 +29,11 @@ class Machine:
             return int(_STATM.read_text().split()[1]) * resource.getpagesize()
         return 0
 
+    def open_files_limit(self) -> int:
+        """How many may be open; 0 without a limit."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return 0 if limit == resource.RLIM_INFINITY else limit
+
     def open_files(self) -> int:
         """0 where nothing says so."""
         with suppress(OSError):

@@ -42,11 +42,18 @@ OF_A_PROCESS: dict[str, Metric] = {
     "rsnotify_cpu_seconds": Metric("counter", "Processor time, of user and system."),
     "rsnotify_resident_memory_bytes": Metric("gauge", "Memory of the process; on Linux."),
     "rsnotify_open_files": Metric("gauge", "Descriptors that the process has open; on Linux 6.2."),
+    "rsnotify_open_files_limit": Metric(
+        "gauge", "How many the process may have open; 0 if there is no limit."
+    ),
     "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not shown for a Cluster."),
     "rsnotify_redis_memory_limit_bytes": Metric(
         "gauge", "What Redis may use (`maxmemory`); 0 if it has no limit."
     ),
+    "rsnotify_redis_machine_memory_bytes": Metric(
+        "gauge", "Memory of the machine of Redis, as Redis says it; 0 if it does not."
+    ),
     "rsnotify_disk_free_bytes": Metric("gauge", "Left on the disk of the embedded Redis."),
+    "rsnotify_disk_bytes": Metric("gauge", "The size of the disk of the embedded Redis."),
     "rsnotify_last_backup_timestamp_seconds": Metric(
         "gauge", "When `rsnotify backup` last succeeded, in Unix time; 0: never. Embedded Redis."
     ),

@@ -144,6 +144,7 @@ class ThisProcess:
         return {
             "rsnotify_build_info": [((__version__,), 1)],
             "rsnotify_cpu_seconds": _one(self._machine.cpu_seconds()),
+            "rsnotify_open_files_limit": _one(self._machine.open_files_limit()),
             **self._of_linux(),
             **{name: _one(number) for name, number in self._health.numbers().items()},
             "rsnotify_start_time_seconds": _one(self.identity.started),

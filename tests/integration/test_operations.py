@@ -4,6 +4,7 @@ The proxies are in `tests/fault/test_proxies.py`, the containers in `test_image.
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from itertools import chain
@@ -41,15 +42,69 @@ WATCHED = {
     ],
     "RsnotifyEventLoopBlocked": [("rsnotify_event_loop_delay_seconds", "", "0.6", "0.5")],
     "RsnotifyRestarts": [("rsnotify_start_time_seconds", "", "0+60", "60")],
+    "RsnotifySetNearlyFull": [
+        ("rsnotify_set_memory_bytes", 'set="a"', "91", "90"),
+        ("rsnotify_set_memory_limit_bytes", 'set="a"', "100", "100"),
+        ("rsnotify_set_memory_bytes", 'set="has no limit"', "91", "91"),
+        ("rsnotify_set_memory_limit_bytes", 'set="has no limit"', "0", "0"),
+    ],
+    "RsnotifyRedisMemory": [  # of `maxmemory`; without it, of the machine
+        ("rsnotify_redis_memory_bytes", "", "71", "70"),
+        ("rsnotify_redis_memory_limit_bytes", "", "0", "100"),
+        ("rsnotify_redis_machine_memory_bytes", "", "100", "50"),
+    ],
+    "RsnotifyDisk": [
+        ("rsnotify_disk_free_bytes", "", "29", "30"),
+        ("rsnotify_disk_bytes", "", "100", "100"),
+    ],
+    "RsnotifyOpenFiles": [
+        ("rsnotify_open_files", "", "81", "80"),
+        ("rsnotify_open_files_limit", "", "100", "100"),
+    ],
+    "RsnotifyProcessBusy": [("rsnotify_cpu_seconds_total", "", "0+110", "0+107")],
     "RsnotifyResourceListOld": [
         ("rsnotify_journal_newest_timestamp_seconds", 'set="a"', "90000", "90000"),
         ("rsnotify_snapshot_timestamp_seconds", 'set="a"', "3599", "3600"),
         ("rsnotify_journal_newest_timestamp_seconds", 'set="has no list"', "90000", "90000"),
         ("rsnotify_snapshot_timestamp_seconds", 'set="has no list"', "0", "0"),
     ],
-    "RsnotifyNoBackup": [("rsnotify_last_backup_timestamp_seconds", "", "1", "0")],
+    "RsnotifyNoBackup": [("rsnotify_last_backup_timestamp_seconds", "", "46000", "50400")],
+    "RsnotifyMirrorBehind": [
+        ("rsnotify_mirror_in_step_timestamp_seconds", "", "172000", "172800"),
+        ("rsnotify_mirror_in_step_timestamp_seconds", 'directory="first run"', "0", "0"),
+    ],
+    "RsnotifyMirrorStopped": [
+        ("rsnotify_mirror_looked_timestamp_seconds", "", "172000", "172800"),
+    ],
+    "RsnotifyMirrorFailures": [("rsnotify_mirror_failed", "", "1", "0")],
+    "RsnotifyAuditFindings": [("rsnotify_audit_in_sync", "", "0", "1")],
+    "RsnotifyAuditOld": [("rsnotify_audit_timestamp_seconds", "", "-700000", "-684000")],
+    "RsnotifyBridgeBehind": [
+        ("rsnotify_bridge_read_timestamp_seconds", "", "172000", "172800"),
+        ("rsnotify_bridge_read_timestamp_seconds", 'set="first harvest"', "0", "0"),
+    ],
+    "RsnotifyBridgeStopped": [
+        ("rsnotify_bridge_looked_timestamp_seconds", "", "172000", "172800"),
+    ],
+    "RsnotifyBridgeOutOfStep": [("rsnotify_bridge_in_step", "", "0", "1")],
+    "RsnotifyBridgeHoldsBack": [("rsnotify_bridge_held", "", "1", "0")],
+    "RsnotifyBridgeRefused": [("rsnotify_bridge_refused_total", "", "0+1", "3")],
+    "RsnotifyRelayStopped": [
+        ("rsnotify_relay_looked_timestamp_seconds", "", "179000", "179700"),
+    ],
+    "RsnotifyRelayBehind": [
+        ("rsnotify_relay_waiting_since_seconds", "", "179000", "179700"),
+        ("rsnotify_relay_waiting_since_seconds", 'database="empty"', "0", "0"),
+    ],
+    "RsnotifyRelayRefused": [("rsnotify_relay_refused_total", "", "0+1", "3")],
 }
 VALUES = 1_500
+OF_CLIENTS = tuple(f"rsnotify_{each}_" for each in ("mirror", "audit", "bridge", "relay"))
+RULES = [
+    each
+    for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+    for each in group["rules"]
+]
 
 
 def promtool(*words: str) -> str:
@@ -60,11 +115,12 @@ def promtool(*words: str) -> str:
 
 
 def test_prometheus_takes_the_alert_rules():
-    file = FOLDER / "alerts.yml"
-    rules = [
-        each for group in yaml.safe_load(file.read_text())["groups"] for each in group["rules"]
-    ]
-    assert f"SUCCESS: {len(rules)} rules found" in promtool("check", "rules", str(file))
+    found = promtool("check", "rules", str(FOLDER / "alerts.yml"))
+    assert sum(map(int, re.findall(r"SUCCESS: (\d+) rules found", found))) == len(RULES)
+
+
+def test_each_alert_is_tried_by_what_it_looks_at():
+    assert WATCHED.keys() == {each["alert"] for each in RULES}
 
 
 def test_prometheus_can_read_what_the_dashboard_asks(tmp_path):
@@ -82,7 +138,8 @@ def test_prometheus_can_read_what_the_dashboard_asks(tmp_path):
 def series() -> Iterator[dict[str, str]]:
     for metric, labels, *values in chain.from_iterable(WATCHED.values()):
         for instance, each in zip(("ill", "well"), values, strict=True):
-            name = f'{metric}{{instance="{instance}", worker="1", {labels}}}'
+            worker = "" if metric.startswith(OF_CLIENTS) else 'worker="1", '
+            name = f'{metric}{{instance="{instance}", {worker}{labels}}}'
             yield {"series": name.replace(", }", "}"), "values": f"{each}x{VALUES}"}
 
 

@@ -279,7 +279,9 @@ async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(
     assert total(found, "rsnotify_build_info", version=__version__) == 1
     assert total(found, "rsnotify_cpu_seconds_total") > 0
     assert total(found, "rsnotify_redis_memory_limit_bytes") == 0
-    assert total(found, "rsnotify_disk_free_bytes") > 0
+    assert total(found, "rsnotify_redis_machine_memory_bytes") > 100_000_000
+    assert total(found, "rsnotify_disk_bytes") > total(found, "rsnotify_disk_free_bytes") > 0
+    assert total(found, "rsnotify_open_files_limit") > 100
     refused = [dict(labels) for name, labels in found if name == "rsnotify_publishes_refused_total"]
     assert {"status": "401", "worker": "1"} in refused
     if sys.platform == "linux":
@@ -294,7 +296,10 @@ OF_CHANNELS = {
 }
 OF_LINUX = {"rsnotify_resident_memory_bytes", "rsnotify_open_files"}
 # What has never happened has no age, and its panel says so.
-AGES = {"Age of the Resource List", "Age of the last backup"}
+AGES = {
+    *("Age of the Resource List", "Age of the last backup"),
+    *("Mirrors: since they were in step", "Bridges: since the Source was read, looked at, changed"),
+}
 
 
 async def test_a_fresh_hub_shows_every_panel_something(hub, tmp_path):

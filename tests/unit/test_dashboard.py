@@ -9,6 +9,10 @@ import pytest
 import yaml
 
 from rsnotify.operation.metrics import METRICS, OF_A_PROCESS, shown_names
+from rsnotify_bridge.commands import METRICS as OF_BRIDGES
+from rsnotify_client.commands.relay import METRICS as OF_RELAYS
+from rsnotify_mirror.commands.audit import METRICS as OF_AUDITS
+from rsnotify_mirror.report import METRICS as OF_MIRRORS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
 DASHBOARD = json.loads((FOLDER / "grafana.json").read_text())
@@ -17,6 +21,11 @@ RULES = [
     for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     for rule in group["rules"]
 ]
+OF_CLIENTS = {
+    **dict.fromkeys([*OF_MIRRORS, *OF_AUDITS], ("directory",)),
+    **dict.fromkeys(OF_BRIDGES, ("source", "set")),
+    **dict.fromkeys(OF_RELAYS, ("database",)),
+}
 OF_PROMETHEUS = {"instance", "job", "le", "worker"}
 
 
@@ -28,7 +37,8 @@ def expressions() -> Iterator[str]:
 @pytest.mark.parametrize("expression", [*expressions()])
 def test_an_expression_asks_for_what_there_is(expression):
     names = set(re.findall(r"\brsnotify_\w+", expression))
-    assert names <= {shown for name in METRICS for shown in shown_names(name)}
+    of_hub = {shown for name in METRICS for shown in shown_names(name)}
+    assert names <= of_hub | OF_CLIENTS.keys()
     assert names or expression.startswith("up{")
     known = OF_PROMETHEUS.union(*(labels_of(name) for name in names))
     assert labels_in(expression) <= known
@@ -36,7 +46,7 @@ def test_an_expression_asks_for_what_there_is(expression):
 
 
 def labels_of(name: str) -> tuple[str, ...]:
-    return METRICS[re.sub("_(total|bucket|sum|count)$", "", name)].labels
+    return OF_CLIENTS.get(name) or METRICS[re.sub("_(total|bucket|sum|count)$", "", name)].labels
 
 
 def labels_in(expression: str) -> set[str]:
@@ -47,7 +57,16 @@ def labels_in(expression: str) -> set[str]:
 
 def test_every_metric_is_on_the_dashboard():
     shown = " ".join(expressions())
-    assert [name for name in METRICS if not re.search(rf"\b{name}(_\w+)?\b", shown)] == []
+    of_all = [*METRICS, *OF_CLIENTS]
+    assert [name for name in of_all if not re.search(rf"\b{name}(_\w+)?\b", shown)] == []
+
+
+def test_an_alert_names_only_labels_that_its_numbers_have():
+    for rule in RULES:
+        names = re.findall(r"\brsnotify_\w+", rule["expr"])
+        has = {"instance", "job"}.union(*(labels_of(name) for name in names))
+        said = " ".join(rule["annotations"].values())
+        assert set(re.findall(r"\$labels\.(\w+)", said)) <= has
 
 
 def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert():

@@ -143,6 +143,17 @@ def test_the_image_has_the_drivers_of_the_databases_that_a_relay_knows():
     assert {"hub", "mysql", "postgresql"} <= {*extras.split(",")}
 
 
+def test_each_rule_that_is_named_is_one_and_each_of_clients_is_named():
+    groups = yaml.safe_load((ROOT / "docs/operations/alerts.yml").read_text())["groups"]
+    of_hub, of_clients = ({rule["alert"] for rule in group["rules"]} for group in groups)
+    watched = DOCS["operations.md"].partition("## What to watch")[2].partition("\n## ")[0]
+    rows = re.findall(r"(?m)^\| (?!what|--).*\|$", watched)
+    named = [set(re.findall(r"`(Rsnotify\w+)`", row)) for row in rows]
+    assert len(rows) == 8
+    assert all(each and each <= of_hub for each in named)
+    assert set(re.findall(r"`(Rsnotify\w+)`", DOCS["operations/clients.md"])) == of_clients
+
+
 def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections():
     text = (ROOT / "docs/operations/haproxy.cfg").read_text()
     (checked,) = re.findall(r"check inter (\d+)ms fastinter (\d+)ms fall (\d+)", text)

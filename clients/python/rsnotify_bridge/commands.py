@@ -122,7 +122,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 
 def metrics_of(bridges: Iterable[BridgeMemory]) -> str:
-    """The text of Prometheus' textfile collector; each bridge has its source and its set as labels."""
+    """The text of Prometheus' textfile collector; labels: the source and the set."""
     values: dict[Labels, tuple[float, ...]] = {
         (("source", without_tokens(each.source)), ("set", each.set_name)): _values(each.facts)
         for each in bridges

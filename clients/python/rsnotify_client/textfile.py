@@ -15,7 +15,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def exposition(table: Table, values: Mapping[Labels, Sequence[float]]) -> str:
-    """The text of these metrics; `values` are those of each labelled thing, in the order of the table.
+    """The text of these metrics; `values` are those of each label, in the order of the table.
 
     >>> print(exposition({"n": ("gauge", "Such things")}, {(("of", "a"),): [2]}), end="")
     # HELP n Such things
@@ -31,7 +31,7 @@ def exposition(table: Table, values: Mapping[Labels, Sequence[float]]) -> str:
 
 
 def _braced(labels: Labels) -> str:
-    return "{%s}" % ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
 
 
 def _escaped(value: str) -> str:

@@ -46,6 +46,9 @@ class SimulatedMachine(Machine):
     def open_files(self) -> int:
         return OPEN_FILES
 
+    def open_files_limit(self) -> int:
+        return 1_000 * OPEN_FILES
+
 
 class World:
     """Hosts, their network, the time, and what happened."""

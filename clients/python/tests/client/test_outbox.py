@@ -467,7 +467,7 @@ def test_the_command_says_how_to_create_what_is_missing(tmp_path, make, message)
         closing(Relay(f"sqlite:///{path}", "http://127.0.0.1:9")) as relay,
         pytest.raises(InvalidSettings, match=message) as refused,
     ):
-        run(relay, Numbers(None))
+        run(relay, f"sqlite:///{path}", Numbers(None))
     words = shlex.split(str(refused.value).rpartition(message)[2])
     assert (*words[:3], words[4]) == ("rsnotify", "relay", "--database", "--create-table")
     with closing(table_of(words[3])) as table:

@@ -222,9 +222,7 @@ def test_numbers_take_the_place_of_no_device(tmp_path):
 
 def test_a_label_may_have_any_character():
     values = {(("of", 'a"\\\n'), ("by", "b")): [1.5]}
-    assert exposition({"n": ("gauge", "N")}, values).endswith(
-        'n{of="a\\"\\\\\\n",by="b"} 1.5\n'
-    )
+    assert exposition({"n": ("gauge", "N")}, values).endswith('n{of="a\\"\\\\\\n",by="b"} 1.5\n')
 
 
 # A relay ----------------------------------------------------------------------------------------
