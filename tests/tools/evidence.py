@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
 from tests.support.amount import AS_EVIDENCE
@@ -81,11 +82,16 @@ def run(part: Part) -> Counts:
     if part.needs and find(*part.needs) is None:
         return Counts(0, 0, 1, (f"no {part.needs[0]} ({part.name})",))
     began = time.monotonic()
-    done = subprocess.run(part.words, cwd=ROOT, check=False)
-    failed = int(done.returncode != 0)
+    with subprocess.Popen(part.words, cwd=ROOT, stdout=PIPE, stderr=STDOUT, text=True) as process:
+        assert process.stdout is not None
+        last = ""
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    failed = int(process.returncode != 0)
     outcome = "failed" if failed else "proven"
     print(f"{part.name}: {outcome} in {time.monotonic() - began:.0f} s", flush=True)
-    return Counts(1 - failed, failed, 0)
+    return Counts(1 - failed, failed, 0, names=(f"{part.name}: {last}",) if failed else ())
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,8 +1,8 @@
 """Run every test of a change and count them; this is `make test`.
 
-All of them run, whatever fails. Each test counts, and each tool counts as one. The last line is
-`N passed, N failed, N skipped`, and what this machine lacks for those that were skipped; the exit
-status says whether anything failed. What is evidence rather than a test of each change is named,
+All of them run, whatever fails. Each test counts, and each tool counts as one. The last lines are
+`N passed, N failed, N skipped`, what this machine lacks for those that were skipped, and what has
+failed; the exit status says so, too. What is evidence rather than a test of each change is named,
 and not counted: `make evidence` runs it.
 """
 
@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 TOOLS = (("ruff", "format", "--check"), ("ruff", "check"), ("mypy",))
 SLOWEST = 10
+NAMED = 20  # of what failed: a log may be cut in the middle, so they stand at its end
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Where this is set, as in many containers, each worker would compile what pytest itself loads."""
 INSTALL = "; `make test-packages` installs what is missing"
@@ -29,17 +30,19 @@ class Counts(NamedTuple):
     failed: int
     skipped: int
     reasons: tuple[str, ...] = ()  # why each one was skipped
+    names: tuple[str, ...] = ()  # of what failed
 
     def __add__(self, other: "Counts") -> "Counts":
-        sums = (mine + theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
-        return Counts(*sums, self.reasons + other.reasons)
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
         counted = Counter(self.reasons).most_common()
         reasons = ", ".join(f"{reason} ({count})" for reason, count in counted)
         install = INSTALL if any(reason.startswith("no ") for reason in self.reasons) else ""
         counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
-        return f"{counts}{': ' if reasons else ''}{reasons}{install}"
+        failed = "".join(f"\nfailed: {name}" for name in self.names[:NAMED])
+        more = f"\n…and {len(self.names) - NAMED} more" if len(self.names) > NAMED else ""
+        return f"{counts}{': ' if reasons else ''}{reasons}{install}{failed}{more}"
 
 
 def main(pytest_arguments: Sequence[str]) -> int:
@@ -92,7 +95,7 @@ class Tool:
         passed = self._process.wait() == 0
         self._said.seek(0)
         print(f"\n$ {' '.join(self._words)}\n{self._said.read()}", end="", flush=True)
-        return Counts(int(passed), int(not passed), 0)
+        return Counts(int(passed), int(not passed), 0, names=() if passed else self._words[:1])
 
 
 def run_tests(arguments: Sequence[str]) -> Counts:
@@ -104,7 +107,9 @@ def run_tests(arguments: Sequence[str]) -> Counts:
         environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
         done = subprocess.run([sys.executable, "-m", *command], env=environment, check=False)
         counts = read_report(report)
-    return counts if done.returncode == 0 or counts.failed else counts._replace(failed=1)
+    if done.returncode == 0 or counts.failed:
+        return counts
+    return counts._replace(failed=1, names=(f"pytest (exit status {done.returncode})",))
 
 
 def read_report(path: Path) -> Counts:
@@ -118,7 +123,13 @@ def read_report(path: Path) -> Counts:
         for name in ("tests", "failures", "errors", "skipped")
     )
     reasons = tuple(each.get("message", "") for each in report.iter("skipped"))
-    return Counts(tests - failures - errors - skipped, failures + errors, skipped, reasons)
+    names = tuple(
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        for case in report.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    )
+    passed = tests - failures - errors - skipped
+    return Counts(passed, failures + errors, skipped, reasons, names)
 
 
 if __name__ == "__main__":

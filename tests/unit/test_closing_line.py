@@ -5,11 +5,12 @@ import sys
 
 import pytest
 
-from tests.tools.evidence import named, parts
+from tests.tools.evidence import Part, named, parts, run
 from tests.tools.run import Counts, parallel, read_report
 
 REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2">
-<testcase/><testcase><failure message="no"/></testcase>
+<testcase/>
+<testcase classname="tests.unit.test_a" name="test_b[c]"><failure message="no"/></testcase>
 <testcase><skipped type="pytest.skip" message="no Chromium"/></testcase>
 <testcase><skipped type="pytest.skip" message="no Chromium"/></testcase>
 </testsuite></testsuites>"""
@@ -20,8 +21,29 @@ def test_what_was_skipped_is_counted_and_how_often_for_want_of_what(tmp_path):
     total = Counts(1, 0, 0) + read_report(tmp_path / "report.xml")
     assert str(total) == (
         "2 passed, 1 failed, 2 skipped: no Chromium (2); "
-        "`make test-packages` installs what is missing"
+        "`make test-packages` installs what is missing\n"
+        "failed: tests/unit/test_a.py::test_b[c]"
     )
+
+
+def test_of_many_that_failed_some_are_named():
+    lines = str(Counts(0, 22, 0, names=tuple(map(str, range(22))))).split("\n")
+    assert lines == [
+        "0 passed, 22 failed, 0 skipped",
+        *(f"failed: {n}" for n in range(20)),
+        "…and 2 more",
+    ]
+
+
+def test_a_part_of_the_evidence_that_fails_is_named_with_its_last_word(capfd):
+    program = "print('again: make simulate SEED=7'); print(); raise SystemExit(1)"
+    counts = run(Part("new histories", (sys.executable, "-c", program)))
+    assert (
+        str(counts)
+        == "0 passed, 1 failed, 0 skipped\nfailed: new histories: again: make simulate SEED=7"
+    )
+    assert "again: make simulate SEED=7\n" in capfd.readouterr().out
+    assert str(run(Part("fuzzing", (sys.executable, "-c", "")))) == "1 passed, 0 failed, 0 skipped"
 
 
 def test_where_nothing_was_skipped_it_ends_with_the_counts():
