@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
+from weakref import ref
 
 import msgspec
 
@@ -296,7 +297,10 @@ class Holder(Protocol):
 class Notification:
     """One `<urlset>` with every change in `(from_, until]`."""
 
-    __slots__ = ("_made", "count", "entries", "from_", "holder", "payload", "size", "until")
+    __slots__ = (
+        *("__weakref__", "_made", "count", "entries", "from_"),
+        *("holder", "payload", "size", "until"),
+    )
 
     def __init__(
         self, from_: Position, until: Position, count: int, payload: bytes, entries: slice
@@ -322,14 +326,62 @@ class Notification:
         if made is None:
             made = self._made[name] = make(self)
             if made is not self.payload:
-                size = len(made) + MADE_BYTES if isinstance(made, bytes) else OBJECT_BYTES
-                self.size += size
-                if self.holder is not None:
-                    self.holder.grew(size)
+                self.grew(_size_of(made))
         return made  # type: ignore[return-value]
+
+    def grew(self, size: int) -> None:
+        """Something takes so many bytes more that was made of it."""
+        self.size += size
+        if self.holder is not None:
+            self.holder.grew(size)
 
     def __repr__(self) -> str:
         return f"<Notification {self.count} changes ({self.from_}, {self.until}]>"
+
+
+class _Whole:
+    """The notification of which another is a part, and with which it is kept and forgotten."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Notification) -> None:
+        self._whole = ref(whole)  # a circle would wait for the garbage collector
+
+    def grew(self, size: int) -> None:
+        whole = self._whole()
+        if whole is not None:
+            whole.grew(size)
+
+
+def _size_of(made: object) -> int:
+    if isinstance(made, bytes):
+        return len(made) + MADE_BYTES
+    return made.size if isinstance(made, Notification) else OBJECT_BYTES
+
+
+def part_of(whole: Notification, entries: bytes, count: int) -> Notification:
+    """Some changes of a notification, or none; it covers the same interval."""
+    opening = whole.payload[: whole.entries.start]
+    part = _closed(whole.from_, whole.until, count, opening, entries)
+    part.holder = _Whole(whole)
+    return part
+
+
+def begun_at(found: Notification, begin: Position) -> Notification:
+    """The notification for a reader who has read so far, if nothing between was for it; made once
+    for all who are there."""
+    if begin == found.from_:
+        return found
+
+    def make(found: Notification) -> Notification:
+        before = found.payload[: found.entries.start - _INTERVAL_BYTES]
+        opening = before + _interval(begin, found.until)
+        entries = found.payload[found.entries]
+        part = _closed(begin, found.until, found.count, opening, entries)
+        part.holder = _Whole(found)
+        return part
+
+    return found.derived(f"from {int(begin)}", make)
 
 
 def render_notification(
@@ -358,11 +410,22 @@ def _enclose(
     entries: bytes,
     base_url: str,
 ) -> Notification:
-    interval = render_datetime_bytes(from_), render_datetime_bytes(until)
     before = _before_interval(channel, base_url + _up(channel, entries))
-    opening = b'%b from="%b" until="%b"/>' % (before, *interval)
+    return _closed(from_, until, count, before + _interval(from_, until), entries)
+
+
+def _closed(
+    from_: Position, until: Position, count: int, opening: bytes, entries: bytes
+) -> Notification:
     end = len(opening) + len(entries)
     return Notification(from_, until, count, opening + entries + CLOSING, slice(len(opening), end))
+
+
+def _interval(from_: int, until: int) -> bytes:
+    return b' from="%b" until="%b"/>' % (render_datetime_bytes(from_), render_datetime_bytes(until))
+
+
+_INTERVAL_BYTES = len(b' from="2026-11-20T21:34:00.123456Z" until="2026-11-20T21:34:00.123456Z"/>')
 
 
 @lru_cache(maxsize=512)  # some 0.6 KB each

@@ -1,0 +1,241 @@
+"""Which changes of a set a reader wants, and whether one is among them.
+
+A filter is the same on every way out: parameters of an address, each of which may be repeated. A
+change passes if, of each parameter that is given, one value fits. Nobody is kept from learning that
+something ended or left: a deletion passes whatever `change` says, and what no longer has a type or
+a collection passes for those who ask for the former ones. What these were stands in the change
+itself, as a link that the append has added (`FORMER`).
+
+Values are compared with a change as it is written, so nothing is parsed that no value asks for.
+Nothing here knows who reads, or from where on.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from rsnotify.errors import CloseCode, Rejected
+from rsnotify.resourcesync.change import CHANGE_TYPES, as_ascii
+from rsnotify.resourcesync.notification import END_OF_ENTRY, Notification, part_of
+from rsnotify.resourcesync.xml_writer import escape
+
+FILTER = ("prefix", "type", "change", "collection")
+"""The parameters of a filter."""
+
+FILTER_VALUES = 100  # of a filter: each change is held against them
+VALUE_CHARACTERS = 2_000
+
+FORMER = "urn:rsnotify:former"
+"""The relation of a link by which a change says what its resource was before: `type` is the former
+media type, `href` a former collection, or the resource itself."""
+
+_FORMER = FORMER.encode()
+_LOC = b"<url><loc>"
+_MD = re.compile(rb'<rs:md change="([a-z]+)"([^>]*)/>')
+_LINK = re.compile(rb"<rs:ln( [^>]*)/>").findall
+_ATTRIBUTES = re.compile(rb' ([a-z]+)="([^"]*)"').findall
+_TYPE = re.compile(rb' type="([^";]*)').search
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:").match
+_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_RANGE = re.compile(rf"{_NAME}/(?:\*|{_NAME})").fullmatch
+
+
+class Described(NamedTuple):
+    """What a filter looks at in a change, or in what its resource was before."""
+
+    type: bytes | None  # without its parameters, in small letters
+    collections: tuple[bytes, ...]
+
+
+class Filter:
+    """What of each parameter is wanted. Two that mean the same are equal."""
+
+    def __init__(
+        self,
+        prefix: Iterable[str] = (),
+        type: Iterable[str] = (),  # noqa: A002 - as the parameter is called
+        change: Iterable[str] = (),
+        collection: Iterable[str] = (),
+    ) -> None:
+        given = zip(FILTER, (prefix, type, change, collection), strict=True)
+        self.pairs = sorted({(name, value) for name, values in given for value in values})
+        self.key = urlencode(self.pairs, safe=":/*")
+        self._derived = f"filtered by {self.key}"
+        self._prefixes = tuple(_LOC + each for each in self._written("prefix"))
+        self._kinds = frozenset(self._written("change"))
+        self._types = frozenset(self._written("type"))
+        self._ranges = tuple(each[:-1] for each in self._types if each.endswith(b"/*"))
+        self._collections = frozenset(self._written("collection"))
+        self.looks_back = bool(self._types or self._collections)
+        """Whether it asks for what a resource can lose, so that what it was before counts."""
+
+    def _written(self, name: str) -> Iterator[bytes]:
+        """The values of a parameter as they stand in a change."""
+        return (escape(value).encode() for each, value in self.pairs if each == name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __str__(self) -> str:
+        """The canonical query."""
+        return self.key
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.key}>"
+
+    def matches(self, entry: bytes) -> bool:
+        """Whether a change passes: its `<url>` element, which may lack its end."""
+        if self._prefixes and not entry.startswith(self._prefixes):
+            return False
+        return (not self._kinds and not self.looks_back) or self._passes(entry)
+
+    def _passes(self, entry: bytes) -> bool:
+        md = _MD.search(entry)
+        if md is None:
+            return True
+        kind = md[1]
+        is_wanted = not self._kinds or kind in self._kinds
+        if not self.looks_back:
+            return is_wanted or kind == b"deleted"
+        now, before = described(md[2], entry)
+        if kind == b"deleted":
+            return before is None or self._fits(before)
+        return (is_wanted and self._fits(now)) or (before is not None and self._fits(before))
+
+    def _fits(self, resource: Described) -> bool:
+        return self._has_type(resource.type) and (
+            not self._collections or not self._collections.isdisjoint(resource.collections)
+        )
+
+    def _has_type(self, media_type: bytes | None) -> bool:
+        if not self._types:
+            return True
+        if media_type is None:
+            return False
+        return media_type in self._types or media_type.startswith(self._ranges)
+
+    def choose(self, entries: bytes) -> tuple[bytes, int]:
+        """Those of these `<url>` elements that pass, and how many they are."""
+        matches = self.matches
+        chosen = [each for each in entries.split(END_OF_ENTRY)[:-1] if matches(each)]
+        return b"".join([each + END_OF_ENTRY for each in chosen]), len(chosen)
+
+    def pick(self, found: Notification) -> Notification:
+        """What passes of a notification, for the same interval: all, some or nothing. It is chosen
+        once for all who want the same."""
+        return found.derived(self._derived, self._part)
+
+    def _part(self, found: Notification) -> Notification:
+        return part_of(found, *self.choose(found.payload[found.entries]))
+
+
+def described(attributes: bytes, entry: bytes) -> tuple[Described, Described | None]:
+    """What a change says of its resource, and what that was before, if the change says so."""
+    media_type = _media_type(attributes)
+    if b"<rs:ln" not in entry:
+        return Described(media_type, ()), None
+    links = [dict(_ATTRIBUTES(link)) for link in _LINK(entry)]
+    former = [link for link in links if link.get(b"rel") == _FORMER]
+    collections = _targets(link for link in links if link.get(b"rel", b"").lower() == b"collection")
+    now = Described(media_type, collections)
+    if not former:
+        return now, None
+    types = (link[b"type"] for link in former if b"type" in link)
+    return now, Described(next(map(_essence, types), None), _targets(former))
+
+
+def _targets(links: Iterable[dict[bytes, bytes]]) -> tuple[bytes, ...]:
+    return tuple(link.get(b"href", b"") for link in links)
+
+
+def _media_type(attributes: bytes) -> bytes | None:
+    found = _TYPE(attributes)
+    return None if found is None else _essence(found[1])
+
+
+def _essence(media_type: bytes) -> bytes:
+    return media_type.partition(b";")[0].strip().lower()
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+def parse_filter(query: Mapping[str, Sequence[str]]) -> Filter | None:
+    """The filter in the parameters of an address; None without one.
+
+    >>> str(parse_filter({"change": ["deleted", "created", "deleted"], "prefix": ["http://a/"]}))
+    'change=created&change=deleted&prefix=http://a/'
+    """
+    given = {name: query[name] for name in FILTER if query.get(name)}
+    if not given:
+        return None
+    if (number := sum(map(len, given.values()))) > FILTER_VALUES:
+        raise _refused(f"a filter of {number} values: at most {FILTER_VALUES} are compared")
+    checked = {name: [_checked(name, each) for each in values] for name, values in given.items()}
+    return Filter(**checked)
+
+
+def _checked(name: str, value: str) -> str:
+    if not value:
+        raise _refused(f"{name} is empty: leave it out, or name what you want by it")
+    if len(value) > VALUE_CHARACTERS:
+        raise _refused(f"{name} has {len(value)} characters: at most {VALUE_CHARACTERS} are read")
+    return _CHECKS[name](value)
+
+
+def _prefix(value: str) -> str:
+    if _SCHEME(value) is None:
+        example = "http://example.com/" + value.lstrip("/")
+        raise _refused(
+            f"prefix is {value[:80]!r}: it must begin as the loc of a change does, with a scheme: "
+            f"{example[:100]!r}"
+        )
+    return _address("prefix", value)
+
+
+def _collection(value: str) -> str:
+    if _SCHEME(value) is None:
+        raise _refused(
+            f"collection is {value[:80]!r}: give the whole href of the link with "
+            'rel="collection", such as http://example.com/papers'
+        )
+    return _address("collection", value)
+
+
+def _address(name: str, value: str) -> str:
+    written = as_ascii(value) if name == "prefix" else value
+    if written != value:
+        raise _refused(
+            f"{name} is {value[:80]!r}: write it as in the loc of changes, {written[:200]!r}"
+        )
+    try:
+        escape(value)
+    except Rejected:
+        raise _refused(f"{name} is {value[:80]!r}: no address has such a character") from None
+    return value
+
+
+def _type(value: str) -> str:
+    if _RANGE(value) is None:
+        hint = ": leave its parameters out" if ";" in value else ", or image/* for all of a kind"
+        raise _refused(
+            f"type is {value[:80]!r}: it must be a media type such as application/pdf{hint}"
+        )
+    return value.lower()
+
+
+def _change(value: str) -> str:
+    if value not in CHANGE_TYPES:
+        raise _refused(f"change is {value[:80]!r}: it must be one of {', '.join(CHANGE_TYPES)}")
+    return value
+
+
+_CHECKS = {"prefix": _prefix, "type": _type, "change": _change, "collection": _collection}
+
+
+def _refused(detail: str) -> Rejected:
+    return Rejected(detail, close_code=CloseCode.BAD_REQUEST)
