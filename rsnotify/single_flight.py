@@ -106,10 +106,11 @@ class AtOnce:
     """How much costly work is done at once: one more waits for a while, and is then refused. If too
     many wait, it is refused at once."""
 
-    def __init__(self, most: int, refusal: str) -> None:
+    def __init__(self, most: int, refusal: str, wait_seconds: float = WAIT_SECONDS) -> None:
         self._turns = asyncio.Semaphore(most)
         self._waiting = 0
         self._refusal = refusal
+        self._wait_seconds = wait_seconds
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -117,7 +118,7 @@ class AtOnce:
             raise TryAgain(self._refusal, retry_after_seconds=10)
         self._waiting += 1
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self._wait_seconds):
                 await self._turns.acquire()
         except TimeoutError:
             raise TryAgain(self._refusal, retry_after_seconds=10) from None

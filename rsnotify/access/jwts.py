@@ -46,7 +46,11 @@ class Jwts:
         audience: str | None = None,
         skew_seconds: float = 0,
         refresh_seconds: float = REFRESH_SECONDS,
+        remembered: int = GRANTS,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
+        self._remembered = remembered
+        self._clock = clock
         self._fixed = tuple(fixed)
         self._source = source
         self._audience = audience
@@ -82,7 +86,7 @@ class Jwts:
                     raise TryAgain(f"the keys of JWTs cannot be read: {self.failure}") from None
                 raise
         self._grants[name] = found
-        if len(self._grants) > GRANTS:
+        if len(self._grants) > self._remembered:
             self._grants.popitem(last=False)
         return found
 
@@ -103,7 +107,7 @@ class Jwts:
 
     async def _read_soon(self) -> None:
         """A key may be new: look, but not as often as strangers can ask."""
-        if monotonic() - self._tried_at >= min(AGAIN_SECONDS, self._refresh_seconds):
+        if self._clock() - self._tried_at >= min(AGAIN_SECONDS, self._refresh_seconds):
             await self.refresh()
 
     async def refresh(self) -> None:
@@ -120,8 +124,8 @@ class Jwts:
             self._failed(source.where, str(error) or type(error).__name__)
             return
         finally:
-            self._tried_at = monotonic()
-        self._read_at, self.failure = monotonic(), ""
+            self._tried_at = self._clock()
+        self._read_at, self.failure = self._clock(), ""
         if {key.id for key in keys} != {key.id for key in self._read}:
             names = ", ".join(key.kid or key.id[:8] for key in keys)
             not_used = f"; not used: {'; '.join(left_out)}" if left_out else ""
@@ -129,7 +133,7 @@ class Jwts:
         self._use(keys)
 
     def _failed(self, where: str, why: str) -> None:
-        if self._read and monotonic() - self._read_at > KEPT_SECONDS:
+        if self._read and self._clock() - self._read_at > KEPT_SECONDS:
             self._use(())
         if why != self.failure:
             then = "those read before still count" if self._read else "no JWT can be judged"

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from rsnotify.coordination import keys
 from rsnotify.redis_client import Client, Script
@@ -18,9 +18,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_ACTS = ("made", "revoked")  # messages that name the key of a token
 PING_SECONDS = 2.0  # from one to the next, and for the answer
-DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
 RECHECK_SECONDS = 0.01  # for what came while this process was busy, and was not read yet
-AGAIN_SECONDS = 1.0
 WITHOUT = "the journals are compared instead, which takes longer"
 
 _RING = Script("coordination/ring.lua")
@@ -31,11 +29,25 @@ def ring_at(key: str, message: str) -> tuple[Any, ...]:
     return _RING.command([key], keys.BELL, message)
 
 
+class BellTimes(NamedTuple):
+    """When a bell asks for a sign of life, counts as deaf, and connects again."""
+
+    ping_seconds: float = PING_SECONDS
+    deaf_seconds: float = 2 * PING_SECONDS  # after the last sign of life
+    again_seconds: float = 1.0
+
+
+BELL_TIMES = BellTimes()
+
+
 class Bell:
     """Receives the messages of every hub process on this Redis."""
 
-    def __init__(self, client: Client, name: str = keys.BELL) -> None:
+    def __init__(
+        self, client: Client, name: str = keys.BELL, times: BellTimes = BELL_TIMES
+    ) -> None:
         self._client = client
+        self._times = times
         self._name = name
         self._heard_at = float("-inf")
         self._is_doubted = False
@@ -45,7 +57,7 @@ class Bell:
     @property
     def is_heard(self) -> bool:
         """Whether its connection lives, as far as is known."""
-        return monotonic() < self._heard_at + DEAF_SECONDS
+        return monotonic() < self._heard_at + self._times.deaf_seconds
 
     def doubt(self) -> None:
         """Redis is another one now, and this connection may still be to the one before."""
@@ -63,7 +75,7 @@ class Bell:
                 if not self._is_doubted:
                     log.warning("%s; until Redis answers, %s", error, WITHOUT)
             self._heard_at = float("-inf")
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(self._times.again_seconds)
 
     async def _on_one_connection(self, hear: Callable[[str], None]) -> None:
         self._is_doubted = False
@@ -76,7 +88,7 @@ class Bell:
         while not self._is_doubted:
             asked_at = monotonic()
             connection.send(("PING",))
-            await connection.wait(PING_SECONDS)
+            await connection.wait(self._times.ping_seconds)
             if self._heard_at < asked_at:
                 await connection.wait(RECHECK_SECONDS)
             if self._heard_at < asked_at:

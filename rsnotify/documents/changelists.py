@@ -195,8 +195,10 @@ class ChangeListEndpoints:
         stretches: Stretches,
         pages: Pages,
         schedule: DocumentSchedule,
+        cold_changes: int = COLD_CHANGES,
     ) -> None:
         self._journals = journals
+        self._cold_changes = cold_changes
         self._admission = admission
         self._windows = windows
         self._stretches = stretches
@@ -283,7 +285,7 @@ class ChangeListEndpoints:
     ) -> Parts | ByteStream:
         until = max(record.head, record.window_from)
         kept = self._known(requested.name, record, until)
-        if _is_cold(kept, record):
+        if self._is_cold(kept, record):
             self._warm(requested.name, kept, until)
         else:
             if kept.until < until:
@@ -392,6 +394,11 @@ class ChangeListEndpoints:
         describe = partial(change_list_archive_document, requested.base, requested.name, windows)
         return await requested.document(self._kept, tag, max(begun, windows[-1].closed), describe)
 
+    def _is_cold(self, kept: OpenList, record: JournalRecord) -> bool:
+        """Whether so much must be read that the answer begins before all is read."""
+        is_long = record.window_count > self._cold_changes
+        return kept.length == 0 and is_long and not kept.is_growing
+
     def _index_begin(self) -> tuple[Position, Position]:
         """The lists that end before this position have left the index; and since when."""
         begin = self._schedule.index_begin(int(time() * MICROSECONDS))
@@ -406,11 +413,6 @@ class ChangeListEndpoints:
 
 def _asks_for_page(asked: Query) -> bool:
     return "limit" in asked or "until" in asked
-
-
-def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
-    """Whether so much must be read that the answer begins before all is read."""
-    return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
 def _closing_of(stretch: Stretch, span: Span) -> str:

@@ -153,8 +153,11 @@ class Discovery:
         snapshots: Snapshots,
         *,
         describedby: str | None,
+        seconds_kept: Callable[[int], float] = kept_seconds,
     ) -> None:
+        """`seconds_kept`: for how long what was made of so many sets is kept."""
         self._journals = journals
+        self._seconds_kept = seconds_kept
         self._admission = admission
         self._base_url = base_url
         self._offers = offers
@@ -184,7 +187,7 @@ class Discovery:
         """For crawlers."""
         base = self._base_url.base(request)
         key, work = f"{self._journals.known.revision} {base}", partial(self._write_robots, base)
-        seconds = kept_seconds(len(self._journals.sets))
+        seconds = self._seconds_kept(len(self._journals.sets))
         return PlainTextResponse(await self._robots.result(key, work, seconds))
 
     async def _write_robots(self, base: str) -> str:

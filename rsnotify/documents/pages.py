@@ -33,7 +33,7 @@ from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window
 from rsnotify.live.reading import History
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
-from rsnotify.single_flight import AtOnce
+from rsnotify.single_flight import WAIT_SECONDS, AtOnce
 
 FULL = "too many others ask for pages; try again later"
 LOST = "changes that followed this position are lost; what is kept begins at {}"
@@ -104,12 +104,21 @@ class ListPage(NamedTuple):
 class Pages:
     """Reads pages of any set, and answers with them."""
 
-    def __init__(self, history: History, most: int) -> None:
+    def __init__(
+        self,
+        history: History,
+        most: int,
+        *,
+        page_bytes: int = PAGE_BYTES,
+        read_changes: int = READ_CHANGES,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         self._history = history
         self._most = most
+        self._page_bytes, self._read_changes = page_bytes, read_changes
         self.are_short = most < STRETCH_CHANGES
         """Whether the operator wants shorter answers to `?from=` than a stretch may be."""
-        self._made = AtOnce(PAGES_AT_ONCE, FULL)
+        self._made = AtOnce(PAGES_AT_ONCE, FULL, wait_seconds)
         self._reads = ReadTurns()
 
     async def respond(
@@ -144,7 +153,7 @@ class Pages:
         async def read(reached: Position | None, wanted: int) -> Sequence[Row]:
             return await self._read(channel, reached or cursor, bounds.end, wanted)
 
-        found = await _extent(read, limit)
+        found = await self._extent(read, limit)
         newest = found.last or cursor
         before = await self._back(channel, cursor, bounds, 1)
         end = None if bounds.is_open else bounds.end
@@ -162,13 +171,30 @@ class Pages:
             before = until if reached is None else Position(reached - 1)
             return (await self._back(channel, before, bounds, wanted))[::-1]
 
-        found = await _extent(read, limit)
+        found = await self._extent(read, limit)
         from_ = bounds.from_ if found.beyond is None else found.beyond
         newest = found.first or from_
         has_after = until < bounds.end
         end = until if has_after or not bounds.is_open else None
         piece, has_before = _piece_changes(found), found.beyond is not None
         return ListPage(from_, end, newest, found.size, piece, has_before, has_after)
+
+    async def _extent(self, read: ReadOn, limit: int) -> Extent:
+        """The extent of a page with so many rows at most."""
+        count = size = 0
+        first: Position | None = None
+        ends: deque[Position] = deque(maxlen=2)
+        while count <= limit and size < self._page_bytes:
+            wanted = min(limit + 1 - count, self._read_changes)
+            found = await read(ends[-1] if ends else None, wanted)
+            if first is None and found:
+                first = found[0][0]
+            ends.extend(at for at, _ in found)
+            count += len(found)
+            size += sum(len(fragment) for _, fragment in found)
+            if len(found) < wanted:
+                return Extent(first, ends[-1] if ends else None, None, count, size)
+        return Extent(first, ends[0], ends[1], count, size)
 
     async def _entries(self, set_name: str, page: ListPage, scope: Scope) -> ByteStream:
         cursor = page.from_
@@ -210,24 +236,6 @@ def _place(after: Position | None, until: str | None, bounds: PageBounds) -> Pos
     if after is not None:
         check_not_future(after, bounds.last, int(time() * MICROSECONDS))
     return bounds.begin if after is None else after
-
-
-async def _extent(read: ReadOn, limit: int) -> Extent:
-    """The extent of a page with so many rows at most."""
-    count = size = 0
-    first: Position | None = None
-    ends: deque[Position] = deque(maxlen=2)
-    while count <= limit and size < PAGE_BYTES:
-        wanted = min(limit + 1 - count, READ_CHANGES)
-        found = await read(ends[-1] if ends else None, wanted)
-        if first is None and found:
-            first = found[0][0]
-        ends.extend(at for at, _ in found)
-        count += len(found)
-        size += sum(len(fragment) for _, fragment in found)
-        if len(found) < wanted:
-            return Extent(first, ends[-1] if ends else None, None, count, size)
-    return Extent(first, ends[0], ends[1], count, size)
 
 
 def _piece_changes(found: Extent) -> int:

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Scope
 
@@ -22,7 +22,7 @@ from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_rows
-from rsnotify.single_flight import AtOnce
+from rsnotify.single_flight import WAIT_SECONDS, AtOnce
 
 FIRST_CHANGES = 100  # so that the first byte comes soon
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
@@ -93,27 +93,44 @@ class ReadTurns:
         )
 
 
+class ReadSizes(NamedTuple):
+    """How many changes are read at once."""
+
+    first: int = FIRST_CHANGES
+    later: int = READ_CHANGES
+
+
+READ_SIZES = ReadSizes()
+
+
 class Stretches:
     """Reads change journals, from the stream or from packed windows."""
 
     def __init__(
-        self, journal: JournalStore, windows: Windows, *, cold_pulls: int = COLD_PULLS
+        self,
+        journal: JournalStore,
+        windows: Windows,
+        *,
+        cold_pulls: int = COLD_PULLS,
+        wait_seconds: float = WAIT_SECONDS,
+        sizes: ReadSizes = READ_SIZES,
     ) -> None:
         self._journal = journal
         self._windows = windows
-        self._cold = AtOnce(cold_pulls, FULL)
+        self._sizes = sizes
+        self._cold = AtOnce(cold_pulls, FULL, wait_seconds)
         self._reads = ReadTurns()
 
     async def entries(
         self, set_name: str, from_: Position, until: Position, scope: Scope = NOBODY
     ) -> AsyncIterator[bytes]:
         """The entries in `(from_, until]`, piece by piece; `until` ends a window or is the head."""
-        cursor, count = from_, FIRST_CHANGES
+        cursor, count = from_, self._sizes.first
         while cursor < until:
             try:
                 piece, cursor = await self.read(set_name, cursor, until, count, scope)
                 yield piece
-                count, scope = READ_CHANGES, NOBODY
+                count, scope = self._sizes.later, NOBODY
             except Trimmed:
                 async with self._cold.turn():  # held until its reader has taken the window
                     window, packed = await self._packed_after(set_name, cursor)

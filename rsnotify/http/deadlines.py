@@ -24,8 +24,13 @@ class Deadlines:
     """Calls back when a peer has taken too long."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = monotonic, idle_connections: int | None = None
+        self,
+        *,
+        clock: Callable[[], float] = monotonic,
+        idle_connections: int | None = None,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
+        self._tick_seconds = tick_seconds
         self._clock = clock
         open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._idle_connections = idle_connections or idle_limit(open_files)
@@ -71,7 +76,7 @@ class Deadlines:
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(TICK_SECONDS, self._tick_after, LOOP_PASSES)
+        self._timer = loop.call_later(self._tick_seconds, self._tick_after, LOOP_PASSES)
 
     def _tick_after(self, passes: int) -> None:
         if passes:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, islice
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from rsnotify.coordination import keys
 from rsnotify.coordination.bell import ring_at
@@ -71,6 +71,17 @@ class Histogram:
         self.total += number
 
 
+class AppendLimits(NamedTuple):
+    """How long an append is waited for, and how much may wait."""
+
+    answer_seconds: float = APPEND_SECONDS
+    certain_seconds: float = CERTAIN_SECONDS
+    waiting_bytes: int = WAITING_BYTES
+
+
+APPEND_LIMITS = AppendLimits()
+
+
 class _Queue:
     """The appends to one channel that wait, and their size."""
 
@@ -105,8 +116,15 @@ class _Lane:
 class Appends:
     """Appends what this process publishes, to the journal of every channel."""
 
-    def __init__(self, client: Client, window: tuple[int, int, int], usage: Usage) -> None:
+    def __init__(
+        self,
+        client: Client,
+        window: tuple[int, int, int],
+        usage: Usage,
+        limits: AppendLimits = APPEND_LIMITS,
+    ) -> None:
         self._client = client
+        self._limits = limits
         self._usage = usage
         self._window = window
         self._lanes: dict[str, _Lane] = {}
@@ -131,13 +149,14 @@ class Appends:
         """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
         that is 0. If the journal lacks what the witness knows, that is said in the same step."""
         witness = witness or Witness(Position(0))
-        if self._waiting_bytes > WAITING_BYTES:
+        if self._waiting_bytes > self._limits.waiting_bytes:
             self._require_share(self._lane_of(channel).waiting.get(channel))
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
         append = Append(channel, submission, size, max_bytes, witness, began, answer)
-        patience = asyncio.get_running_loop().call_later(APPEND_SECONDS, append.give_up)
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(self._limits.answer_seconds, append.give_up)
         self._enqueue(append)
         try:
             appended: Appended = await answer
@@ -162,8 +181,9 @@ class Appends:
     def _require_share(self, queue: _Queue | None) -> None:
         """Much waits: each channel may have its share of that, and all together twice as much."""
         channels = sum(len(lane.waiting) for lane in self._lanes.values())
-        is_full = self._waiting_bytes > 2 * WAITING_BYTES
-        if is_full or (queue is not None and queue.size >= WAITING_BYTES // channels):
+        room = self._limits.waiting_bytes
+        is_full = self._waiting_bytes > 2 * room
+        if is_full or (queue is not None and queue.size >= room // channels):
             raise TryAgain("too many changes are waiting for the journal")
 
     @property
@@ -275,7 +295,7 @@ class Appends:
     async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, and after them the version of the sets; the commands are repeated as long as
         nobody knows what became of them."""
-        until = monotonic() + CERTAIN_SECONDS
+        until = monotonic() + self._limits.certain_seconds
         replies: list[Any]
         try:
             replies = await self._client.once(commands, READ_VERSION)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, Trimmed
-from rsnotify.journal.appends import Appends
+from rsnotify.journal.appends import APPEND_LIMITS, AppendLimits, Appends
 from rsnotify.journal.call import (
     call_arguments,
     call_keys,
@@ -56,11 +56,19 @@ class Continuation(NamedTuple):
 class JournalStore:
     """Every channel's journal, in one Redis."""
 
-    def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        window_changes: int,
+        window_bytes: int = WINDOW_BYTES,
+        window_hours: float = 24,
+        append_limits: AppendLimits = APPEND_LIMITS,
+    ) -> None:
         self.client = client
-        self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
+        self.window = (window_changes, window_bytes, int(window_hours * HOUR))
         self.usage = Usage(client)
-        self.appends = Appends(client, self.window, self.usage)
+        self.appends = Appends(client, self.window, self.usage, append_limits)
         self.append = self.appends.append
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:

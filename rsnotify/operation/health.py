@@ -152,8 +152,10 @@ class Health:
         parts: WritableParts,
         *,
         disk: Path | None = None,
+        free_mib: int = FREE_MIB,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        self._free_mib = free_mib
         self._journals = journals
         self._channels = channels
         self._writable = writable
@@ -240,7 +242,8 @@ class Health:
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
         self._room = None if self._disk is None else _room_on(self._disk)
-        if full := why_disk_full(self._disk):  # even if Redis has stopped because of it
+        full = why_disk_full(self._disk, self._free_mib)
+        if full:  # also if Redis has stopped because of it
             return full
         reason = await self._writable.why_not()
         return f"not writable: {reason}" if reason else ""
@@ -271,12 +274,12 @@ def _affected(reason: str, names: Sequence[str], public: Sequence[str]) -> str:
     return f"publishing to {len(names)} sets{named} is answered 503: {reason}"
 
 
-def why_disk_full(disk: Path | None) -> str:
+def why_disk_full(disk: Path | None, free_mib: int = FREE_MIB) -> str:
     """Why nothing can be stored on the disk of the embedded Redis; nothing if it can."""
     room = None if disk is None else _room_on(disk)
-    if room is None or room.free >= FREE_MIB * MIB:
+    if room is None or room.free >= free_mib * MIB:
         return ""
-    return f"less than {FREE_MIB} MiB are left on the disk of {disk}: make room"
+    return f"less than {free_mib} MiB are left on the disk of {disk}: make room"
 
 
 def _backed_up(data: Path) -> float:

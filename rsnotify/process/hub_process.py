@@ -139,9 +139,11 @@ async def on_redis(
         await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 
 
-async def open_patiently(composition: Composition, sets: Sequence[str]) -> None:
+async def open_patiently(
+    composition: Composition, sets: Sequence[str], patience_seconds: float = PATIENCE_SECONDS
+) -> None:
     """Read the journals; where Redis does not answer, again, as long as it may take to appear."""
-    until = monotonic() + PATIENCE_SECONDS
+    until = monotonic() + patience_seconds
     while True:
         try:
             return await composition.open(sets)

@@ -160,10 +160,14 @@ async def run_workers(
     bound: socket,
     on_ready: Callable[[], None],
     inherited: Collection[int] = (),
+    *,
+    command: Sequence[str] = (),
+    kill_seconds: float = KILL_SECONDS,
 ) -> None:
     """Keep the workers running until SIGTERM or SIGINT, then stop them.
 
-    The inherited files stay open, and so locked, as long as one worker lives.
+    The inherited files stay open, and so locked, as long as one worker lives. A worker is this
+    program, or the `command`; one that lives for `kill_seconds` after its drain is killed.
     """
     bound.listen(BACKLOG)
     ending, hangup = _on_signal(SIGINT, SIGTERM), _on_signal(SIGHUP)
@@ -171,10 +175,10 @@ async def run_workers(
     environment = for_worker(ours, redis_url)  # arguments would be visible to all users
     workers = [
         Worker(
-            _command(settings, sets, bound.fileno()),
+            command or _command(settings, sets, bound.fileno()),
             environment | {WORKER: str(number)},
             ending,
-            settings.drain_seconds + KILL_SECONDS,
+            settings.drain_seconds + kill_seconds,
             [bound.fileno(), *inherited],
         )
         for number in range(1, settings.workers + 1)

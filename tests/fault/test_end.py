@@ -55,10 +55,8 @@ time.sleep(99)
 """
 
 
-async def test_a_worker_that_is_stuck_for_good_is_killed(monkeypatch, caplog):
+async def test_a_worker_that_is_stuck_for_good_is_killed(caplog):
     command = [sys.executable, "-u", "-c", STUCK]
-    monkeypatch.setattr(workers, "_command", lambda *_: command)
-    monkeypatch.setattr(workers, "KILL_SECONDS", 0.1)
     settings = Settings(workers=2, drain_seconds=0)
     ready: list[str] = []
 
@@ -67,7 +65,9 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(monkeypatch, caplog):
         signal.raise_signal(signal.SIGTERM)
 
     with await bound_socket(Settings(port=0), None) as bound:
-        await workers.run_workers(settings, [], "redis://nowhere", bound, end)
+        await workers.run_workers(
+            settings, [], "redis://nowhere", bound, end, command=command, kill_seconds=0.1
+        )
     assert ready == ["ready"]
     assert len([text for text in caplog.messages if "does not end" in text]) == 2
 

@@ -23,8 +23,6 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from rsnotify.coordination import keys
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory
-from rsnotify.process.embedded_redis import binaries as engine_note
-from rsnotify.process.embedded_redis import server as module
 from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.process.embedded_redis.server import Patience, restart_delay_seconds
 from rsnotify.process.engine import Engine
@@ -394,7 +392,7 @@ def fail_twice(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
         return find_or_fail
 
-    monkeypatch.setattr(module, "find_binary", failing(find_binary))
+    monkeypatch.setattr(f"{EmbeddedRedis.__module__}.find_binary", failing(find_binary))
     return failures
 
 
@@ -494,20 +492,20 @@ async def test_newer_data_are_refused_before_an_engine_touches_them(data, path, 
 
 async def test_data_without_a_note_tell_who_wrote_them(binary, data):
     async with EmbeddedRedis(data):
-        wrote = engine_note.written_by(data)
+        wrote = binaries.written_by(data)
     (data / "engine").unlink()
     assert wrote is not None
-    assert engine_note.written_by(data) == wrote
+    assert binaries.written_by(data) == wrote
 
 
 def test_data_of_before_redis_7_are_one_file(data):
     written(data / "appendonly.aof", "*1\r\n$4\r\nPING\r\n")
-    assert engine_note.written_by(data) == Engine("redis", (6, 2, 0))
+    assert binaries.written_by(data) == Engine("redis", (6, 2, 0))
 
 
 def test_a_directory_without_data_was_written_by_nobody(data):
     written(data / "redis.log", "")
-    assert engine_note.written_by(data) is None
+    assert binaries.written_by(data) is None
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Who publishes much does not keep others waiting, nor fills the room in which all wait."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal import appends
+from rsnotify.journal.appends import AppendLimits
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
@@ -20,10 +21,21 @@ MANY = [str(number) for number in range(1_000)]  # changes of a large request
 
 
 @pytest.fixture
-async def journal(client: Client) -> JournalStore:
+async def with_room(client: Client) -> Callable[[int], JournalStore]:
+    """A journal for which so many bytes may wait."""
     for name in ("calm", "wild", *(f"wild{number}" for number in range(5))):
         await Sets(client).add(name, SetOptions())
-    return JournalStore(client, window_changes=100_000)
+
+    def made(size: int) -> JournalStore:
+        limits = AppendLimits(waiting_bytes=size)
+        return JournalStore(client, window_changes=100_000, append_limits=limits)
+
+    return made
+
+
+@pytest.fixture
+def journal(with_room: Callable[[int], JournalStore]) -> JournalStore:
+    return with_room(appends.WAITING_BYTES)
 
 
 async def answered(
@@ -92,26 +104,22 @@ SIZE = sum(len(fragment.xml) for fragment in submission(*MANY).fragments)
 
 
 @pytest.mark.parametrize(("waiting", "is_refused"), [(4, False), (5, True)])
-async def test_the_set_that_fills_the_room_is_refused_and_no_other(
-    journal, monkeypatch, waiting, is_refused
-):
-    monkeypatch.setattr(appends, "WAITING_BYTES", 4 * SIZE - 1)
+async def test_the_set_that_fills_the_room_is_refused_and_no_other(with_room, waiting, is_refused):
+    journal = with_room(4 * SIZE - 1)
     order = await answered(journal, [*[("wild", MANY)] * waiting, ("calm", MANY)])
     assert order.count("wild!") == is_refused
     assert "calm" in order
 
 
-async def test_several_sets_do_not_fill_the_room_together(journal, monkeypatch):
+async def test_several_sets_do_not_fill_the_room_together(with_room):
     """Whoever may publish to many has no more than a share for each."""
-    monkeypatch.setattr(appends, "WAITING_BYTES", 10 * SIZE - 1)
     wild = [(f"wild{number % 5}", MANY) for number in range(40)]
-    order = await answered(journal, [*wild, ("calm", MANY)])
+    order = await answered(with_room(10 * SIZE - 1), [*wild, ("calm", MANY)])
     assert "calm" in order
     assert sum(name.startswith("wild") and "!" not in name for name in order) <= 10 + 5
 
 
-async def test_all_sets_together_have_twice_the_room_and_no_more(journal, monkeypatch):
-    monkeypatch.setattr(appends, "WAITING_BYTES", 2 * SIZE - 1)
+async def test_all_sets_together_have_twice_the_room_and_no_more(with_room):
     names = ["wild", *(f"wild{number}" for number in range(5))]
-    order = await answered(journal, [(name, MANY) for name in names])
+    order = await answered(with_room(2 * SIZE - 1), [(name, MANY) for name in names])
     assert sum("!" in name for name in order) == 2

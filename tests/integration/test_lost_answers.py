@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
-from rsnotify.journal import appends as module
+from rsnotify.journal.appends import AppendLimits
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.process import hub_process
@@ -72,11 +72,10 @@ async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored
     assert [await own_redis.client.xlen(keys.stream(each)) for each in channels] == [2, 1, 2, 1]
 
 
-async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
-    journal, way, own_redis, monkeypatch
-):
+async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(client, way, own_redis):
     """It has long stored what it was asked; the patience of a Source with a key is over."""
-    monkeypatch.setattr(module, "APPEND_SECONDS", 0.2)
+    limits = AppendLimits(answer_seconds=0.2)
+    journal = JournalStore(client, window_changes=10_000, append_limits=limits)
     await journal.append(CHANNEL, submission("1"))
     way.freeze()
     keyless = asyncio.create_task(journal.append(CHANNEL, submission("2")))
@@ -110,10 +109,9 @@ async def killed_while_asked(
     return asking
 
 
-async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
-    journal, way, own_redis, monkeypatch
-):
-    monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
+async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(client, way, own_redis):
+    limits = AppendLimits(certain_seconds=0.3)
+    journal = JournalStore(client, window_changes=10_000, append_limits=limits)
     asking = await killed_while_asked(journal, way, own_redis)
     with pytest.raises(
         Unanswered, match=r"may have stored .* repeating the request may store them twice"
@@ -208,12 +206,11 @@ async def test_a_start_whose_question_is_not_answered_asks_it_again(own_redis, w
         await hub.publish("http://example.com/1")
 
 
-async def test_a_start_whose_question_is_never_answered_ends(way, monkeypatch):
-    monkeypatch.setattr(hub_process, "PATIENCE_SECONDS", 0.1)
+async def test_a_start_whose_question_is_never_answered_ends(way):
     composition = Composition(Settings(), way.url, TOKEN, "http://hub.example")
     way.freeze()
     with pytest.raises(TryAgain):
-        await hub_process.open_patiently(composition, [])
+        await hub_process.open_patiently(composition, [], patience_seconds=0.1)
     await composition.close()
 
 

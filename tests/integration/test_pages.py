@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify import single_flight as costly
-from rsnotify.documents import pages
+from rsnotify.documents.pages import PAGES_AT_ONCE
 from rsnotify.live.reading import History
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
@@ -21,9 +20,7 @@ LATER = "9999-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(pulling, monkeypatch, over):
-    monkeypatch.setattr(costly, "WAIT_SECONDS", 0.5)
-    await pulling.update("a")
+async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(client, monkeypatch, over):
     read, going_on, reading = History.read_back, asyncio.Event(), 0
 
     async def slow(*asked: Any) -> list[Row]:
@@ -34,17 +31,19 @@ async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(pulling, mon
 
     monkeypatch.setattr(History, "read_back", slow)
     path = f"{OPEN}?until={LATER}&limit=2"
-    asking = [asyncio.create_task(pulling.get(path)) for _ in range(pages.PAGES_AT_ONCE + over)]
-    async with asyncio.timeout(PATIENT_SECONDS):
-        while reading < pages.PAGES_AT_ONCE:
-            await asyncio.sleep(0.01)
-    if over:  # any of them may have come last
-        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-    assert [each.result().status for each in asking if each.done()] == [503] * over
-    assert reading == pages.PAGES_AT_ONCE
-    going_on.set()
-    answers = await asyncio.gather(*asking)
-    assert sorted(each.status for each in answers) == [200] * pages.PAGES_AT_ONCE + [503] * over
+    async with Pulling(client, paging={"wait_seconds": 0.5}) as pulling:
+        await pulling.update("a")
+        asking = [asyncio.create_task(pulling.get(path)) for _ in range(PAGES_AT_ONCE + over)]
+        async with asyncio.timeout(PATIENT_SECONDS):
+            while reading < PAGES_AT_ONCE:
+                await asyncio.sleep(0.01)
+        if over:  # any of them may have come last
+            await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.result().status for each in asking if each.done()] == [503] * over
+        assert reading == PAGES_AT_ONCE
+        going_on.set()
+        answers = await asyncio.gather(*asking)
+    assert sorted(each.status for each in answers) == [200] * PAGES_AT_ONCE + [503] * over
 
 
 def link(document: Document, rel: str) -> str | None:
@@ -155,12 +154,11 @@ async def test_an_empty_set_has_one_empty_page(pulling):
     assert (await walk(pulling, f"{OPEN}?until={LATER}", "prev"))[0].entries == ()
 
 
-async def test_a_page_ends_where_it_would_take_too_many_bytes(pulling, monkeypatch):
-    monkeypatch.setattr(pages, "PAGE_BYTES", 1)
-    monkeypatch.setattr(pages, "READ_CHANGES", 2)
-    for name in "abcde":
-        await pulling.update(name)
-    found = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit=4")
+async def test_a_page_ends_where_it_would_take_too_many_bytes(client):
+    async with Pulling(client, paging={"page_bytes": 1, "read_changes": 2}) as pulling:
+        for name in "abcde":
+            await pulling.update(name)
+        found = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit=4")
     assert all_names(found) == "abcde"
     assert max(len(document.entries) for document in found) == 1
 

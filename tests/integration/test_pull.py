@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from rsnotify import single_flight
 from rsnotify.coordination import keys
 from rsnotify.coordination.claims import Claim
 from rsnotify.coordination.clock import ClockHistory, redis_now
-from rsnotify.documents import changelists, resourcelists, stretches
-from rsnotify.documents import discovery as description
+from rsnotify.documents import changelists, discovery, resourcelists
 from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
+from rsnotify.documents.stretches import ReadSizes, Stretches
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.journal_store import JournalStore
@@ -85,7 +84,7 @@ class Rendered:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entries = 0
         for name in ("render_entries", "render_entries_json"):
-            monkeypatch.setattr(description, name, partial(self._count, getattr(description, name)))
+            monkeypatch.setattr(discovery, name, partial(self._count, getattr(discovery, name)))
 
     def _count(self, render: Callable[..., bytes], *arguments: Any) -> bytes:
         self.entries += len(arguments[-1])
@@ -167,12 +166,11 @@ async def test_robots_find_the_resource_lists_of_public_sets(pulling):
     ]
 
 
-@pytest.mark.parametrize(("few", "readings"), [(2, 2), (1, 1)])
-async def test_robots_of_many_sets_share_one_reading_of_them(pulling, monkeypatch, few, readings):
+@pytest.mark.parametrize(("seconds", "readings"), [(0.0, 2), (60.0, 1)])
+async def test_robots_of_many_sets_share_one_reading_of_them(
+    client, monkeypatch, seconds, readings
+):
     """Those who ask at once always do; with many sets those who come later do, too."""
-    await pulling.hub.add_set("b")
-    monkeypatch.setattr(single_flight, "FEW_SETS", few)
-    monkeypatch.setattr(single_flight, "SECONDS_OF_A_SET", 60.0)
     read, begun = Snapshots.newest_of, 0
 
     async def counted(*asked: Any) -> Any:
@@ -181,8 +179,10 @@ async def test_robots_of_many_sets_share_one_reading_of_them(pulling, monkeypatc
         return await read(*asked)
 
     monkeypatch.setattr(Snapshots, "newest_of", counted)
-    asked = await asyncio.gather(*(pulling.get("/robots.txt") for _ in range(20)))
-    later = await pulling.get("/robots.txt")
+    async with Pulling(client, seconds_kept=lambda _: seconds) as pulling:
+        await pulling.hub.add_set("b")
+        asked = await asyncio.gather(*(pulling.get("/robots.txt") for _ in range(20)))
+        later = await pulling.get("/robots.txt")
     assert {(each.status, each.body) for each in (*asked, later)} == {(200, later.body)}
     assert begun == readings
 
@@ -424,9 +424,8 @@ async def test_an_empty_window_stays_open(client):
         assert (await pulling.windows.record(SET)).window_from == begin
 
 
-async def test_a_window_keeps_to_the_size_of_a_document(client, monkeypatch):
-    monkeypatch.setattr("rsnotify.journal.journal_store.WINDOW_BYTES", 1_000)
-    async with Pulling(client) as pulling:
+async def test_a_window_keeps_to_the_size_of_a_document(client):
+    async with Pulling(client, window_bytes=1_000) as pulling:
         await pulling.update(*"abcdefghijklmnopqrst")
         windows = (await pulling.windows.span(SET)).windows
         assert len(windows) > 1
@@ -497,13 +496,10 @@ async def test_a_poll_shows_what_another_process_acknowledged(client, pulling):
             assert names(await pulling.document(OPEN))[-1:] == [str(number)]
 
 
-async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(client, monkeypatch):
-    monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
-    monkeypatch.setattr(stretches, "FIRST_CHANGES", 4)
-    monkeypatch.setattr(stretches, "READ_CHANGES", 4)
+async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(client):
     async with Pulling(client) as before:
         await before.update(*map(str, range(30)))
-    async with Pulling(client) as pulling:
+    async with Pulling(client, cold_changes=5, reads=ReadSizes(4, 4)) as pulling:
         cold, warm = await pulling.get(OPEN), await pulling.get(OPEN)
         assert "content-length" not in cold.headers
         assert warm.headers["content-length"] == str(len(warm.body))
@@ -532,14 +528,11 @@ async def test_a_document_that_cannot_be_begun_is_a_status(pulling):
 
 
 @pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet(SET)])
-async def test_a_document_that_cannot_be_finished_is_broken_off(
-    pulling, monkeypatch, caplog, error
-):
-    monkeypatch.setattr(stretches, "FIRST_CHANGES", 2)
-    monkeypatch.setattr(stretches, "READ_CHANGES", 2)
-    begin = (await pulling.update(*"abcde")).from_
-    failing_after(pulling, 1, error)
-    answer = await pulling.get(f"{OPEN}?from={begin}")
+async def test_a_document_that_cannot_be_finished_is_broken_off(client, caplog, error):
+    async with Pulling(client, reads=ReadSizes(2, 2)) as pulling:
+        begin = (await pulling.update(*"abcde")).from_
+        failing_after(pulling, 1, error)
+        answer = await pulling.get(f"{OPEN}?from={begin}")
     assert answer.status == 200
     assert not answer.is_whole
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -604,7 +597,7 @@ async def test_a_list_that_was_never_packed_comes_in_gzip_from_a_full_redis(pull
         assert gzip.decompress((await pulling.get(path, accept_encoding="gzip")).body) == plain.body
         assert await pulling.windows.packed(SET, window) is None
         with pytest.raises(StoreFull):  # whoever must store it hears that it is not stored
-            await stretches.Stretches(pulling.journal, pulling.windows).store_packed(SET, window)
+            await Stretches(pulling.journal, pulling.windows).store_packed(SET, window)
     assert (await pulling.get(path, accept_encoding="gzip")).status == 200
     assert await pulling.windows.packed(SET, window) is not None
 

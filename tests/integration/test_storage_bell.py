@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.coordination import bell as module
 from rsnotify.coordination import keys
-from rsnotify.coordination.bell import Bell
+from rsnotify.coordination.bell import Bell, BellTimes
 from rsnotify.loops import end
 from rsnotify.redis_client import connect
 from tests.support.redis_server import RedisServer
@@ -26,11 +25,15 @@ PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
 MESSAGE = b"*3\r\n$7\r\nmessage\r\n$1\r\nb\r\n$3\r\n%s\r\n"
 
 
+QUICK = BellTimes(ping_seconds=0.5, deaf_seconds=60.0, again_seconds=0.05)
+"""A busy machine is not deaf."""
+
+
 class Listener:
     """Keeps what it hears."""
 
     def __init__(self, url: str) -> None:
-        self.bell = Bell(connect(url))
+        self.bell = Bell(connect(url), times=QUICK)
         self.heard: list[str] = []
         self.listening = asyncio.create_task(self.bell.listen(self.heard.append))
 
@@ -39,13 +42,6 @@ class Listener:
 
     async def has_heard(self, *messages: str) -> bool:
         return self.heard == [*messages]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(module, "PING_SECONDS", 0.5)
-    monkeypatch.setattr(module, "DEAF_SECONDS", 60.0)  # so that a busy machine is not deaf
 
 
 @pytest.fixture
@@ -127,7 +123,7 @@ async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(server, clie
         if message == "bad":
             raise ZeroDivisionError(message)
 
-    bell = Bell(connect(server.url))
+    bell = Bell(connect(server.url), times=QUICK)
     listening = asyncio.create_task(bell.listen(hear))
 
     async def is_heard() -> bool:
@@ -210,7 +206,7 @@ async def _listened_and_busy(peer: ThreadedPeer) -> None:
     def be_busy() -> None:
         here.recv(1)
         peer.accepted[-1].sendall(PONG)
-        time.sleep(2 * module.PING_SECONDS)
+        time.sleep(2 * QUICK.ping_seconds)
 
     asyncio.get_running_loop().add_reader(here, be_busy)
     for _ in range(3):

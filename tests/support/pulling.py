@@ -1,7 +1,9 @@
 """All that can be pulled, without a process around it: on a real Redis, asked as ASGI is asked."""
 
 import asyncio
-from typing import NamedTuple, Self
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from lxml import etree
@@ -16,18 +18,18 @@ from rsnotify.channels.channels import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
-from rsnotify.documents.changelists import ChangeListEndpoints
+from rsnotify.documents.changelists import COLD_CHANGES, ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Discovery, Offers
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
-from rsnotify.documents.stretches import Stretches
+from rsnotify.documents.stretches import READ_SIZES, ReadSizes, Stretches
 from rsnotify.http.endpoints import Routes
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.journal.window import DocumentSchedule
+from rsnotify.journal.window import WINDOW_BYTES, DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
 from rsnotify.live.reading import History
@@ -41,6 +43,7 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.sets.options import SetOptions
 from rsnotify.sets.records import Sets
+from rsnotify.single_flight import kept_seconds
 from rsnotify.streams.long_polls import LongPolls
 from rsnotify.streams.streams import Streams
 from tests.support.running import TOKEN, until
@@ -84,11 +87,19 @@ class Pulling:
         archived_lists: int = 0,
         early_seconds: int = 60,
         page_size: int = 50_000,
+        window_bytes: int = WINDOW_BYTES,
+        reads: ReadSizes = READ_SIZES,
+        cold_changes: int = COLD_CHANGES,
+        seconds_kept: Callable[[int], float] = kept_seconds,
+        paging: Mapping[str, Any] = MappingProxyType({}),
         **sizes: int,
     ) -> None:
-        """What else is given are sizes of snapshots."""
+        """What else is given are sizes of snapshots; `paging` are options of `Pages`."""
         self.client = client
-        self.journal = JournalStore(client, window_changes=changes, window_hours=hours)
+        self._cold_changes, self._seconds_kept, self._paging = cold_changes, seconds_kept, paging
+        self.journal = JournalStore(
+            client, window_changes=changes, window_bytes=window_bytes, window_hours=hours
+        )
         self.windows, self.snapshots = Windows(client), Snapshots(client, **sizes)
         bell = Bell(connect("redis://nowhere"))
         self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)
@@ -97,7 +108,7 @@ class Pulling:
             early_seconds=early_seconds,
         )  # fmt: skip
         self.offers = Offers(self.windows, self.snapshots, index_days)
-        self.stretches = Stretches(self.journal, self.windows)
+        self.stretches = Stretches(self.journal, self.windows, sizes=reads)
         self.upkeep = self._upkeep()
         self.app = self._app(BaseUrl(public_url), page_size)
 
@@ -117,15 +128,17 @@ class Pulling:
     def _app(self, base_url: BaseUrl, page_size: int) -> ASGIApp:
         admission = SetAdmission(self.hub, Access(Tokens(self.client), TOKEN), base_url)
         discovery = Discovery(
-            self.hub, admission, base_url, self.offers, self.snapshots, describedby=None
-        )
+            self.hub, admission, base_url, self.offers, self.snapshots,
+            describedby=None, seconds_kept=self._seconds_kept,
+        )  # fmt: skip
         change_lists = ChangeListEndpoints(
             self.hub,
             admission,
             self.windows,
             self.stretches,
-            Pages(History(self.journal, self.windows), page_size),
+            Pages(History(self.journal, self.windows), page_size, **self._paging),
             self.schedule,
+            self._cold_changes,
         )
         resource_lists = ResourceListEndpoints(admission, self.snapshots, page_size=page_size)
         return build_app(

@@ -7,14 +7,12 @@ import time
 import pytest
 import uvloop
 
-from rsnotify.http import deadlines
 from rsnotify.http.deadlines import Deadlines
 from tests.support.running import until
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(loop, monkeypatch):
-    monkeypatch.setattr(deadlines, "TICK_SECONDS", 0.01)
+def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(loop):
     happened: list[str] = []
 
     async def are_both_done() -> bool:
@@ -26,7 +24,7 @@ def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(loop, monkeypa
         class Reading(asyncio.Protocol):
             def data_received(self, data: bytes) -> None:
                 if data == b"makes it busy":
-                    Deadlines().set(lambda: happened.append("is due"), 0)
+                    Deadlines(tick_seconds=0.01).set(lambda: happened.append("is due"), 0)
                     peer.send(b"has sent")
                     time.sleep(0.05)  # until the timer is due
                 else:

@@ -4,14 +4,12 @@ import json
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from time import time
-from types import SimpleNamespace
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from rsnotify.access import jwts as module
 from rsnotify.access.jwts import AGAIN_SECONDS, KEPT_SECONDS, Jwts, KeySetSource
 from rsnotify.errors import TokenRefused, TryAgain
 
@@ -48,16 +46,23 @@ class Source:
         listed = [*(signer.listed() for signer in self.signers), *self.more]
         return json.dumps({"keys": listed}).encode()
 
-    def judged(self) -> Jwts:
-        return Jwts(source=KeySetSource("https://a.example", self.read, is_fetched=True))
+    def judged(self, **options: Any) -> Jwts:
+        source = KeySetSource("https://a.example", self.read, is_fetched=True)
+        return Jwts(source=source, **options)
+
+
+class Clock:
+    """Time passes when it is told to."""
+
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Time passes when it is told to."""
-    clock = SimpleNamespace(now=1_000_000.0)
-    monkeypatch.setattr(module, "monotonic", lambda: clock.now)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 N = urlsafe_b64encode(b"\xff" * 256).decode().rstrip("=")
@@ -66,7 +71,7 @@ OLD, NEW = Signer("old"), Signer("new")
 
 async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(clock):
     source = Source(OLD)
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     await jwts.grant(OLD.token())
     assert source.asked == 1
     source.signers = [OLD, NEW]
@@ -83,7 +88,7 @@ async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(clock
 async def test_a_listed_key_without_a_name_does_not_keep_a_new_one_from_being_read(clock):
     source = Source(OLD)
     source.more = [{"kty": "RSA", "n": N, "e": "AQAB"}]
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     await jwts.grant(OLD.token())
     source.signers = [OLD, NEW]
     clock.now += AGAIN_SECONDS
@@ -93,7 +98,7 @@ async def test_a_listed_key_without_a_name_does_not_keep_a_new_one_from_being_re
 
 async def test_keys_count_for_an_hour_while_they_cannot_be_read(clock):
     source = Source(OLD)
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     grant = await jwts.grant(OLD.token())
     source.error = OSError("it answers 500")
     for seconds, is_good in [(KEPT_SECONDS, True), (KEPT_SECONDS + 0.1, False)]:
@@ -113,7 +118,7 @@ async def test_keys_count_for_an_hour_while_they_cannot_be_read(clock):
 async def test_a_key_that_was_never_read_lets_nobody_in(clock):
     source = Source(OLD)
     source.error = ValueError("it is no JWKS")
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     with pytest.raises(TryAgain, match="it is no JWKS"):
         await jwts.grant(OLD.token())
     assert jwts.keys == ()
@@ -121,7 +126,7 @@ async def test_a_key_that_was_never_read_lets_nobody_in(clock):
 
 async def test_what_was_remembered_of_a_token_ends_with_its_key(clock):
     source = Source(OLD, NEW)
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     text = OLD.token()
     grant, other = await jwts.grant(text), await jwts.grant(NEW.token())
     assert await jwts.grant(text) is grant
@@ -132,9 +137,8 @@ async def test_what_was_remembered_of_a_token_ends_with_its_key(clock):
         await jwts.grant(text)
 
 
-async def test_what_is_remembered_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(module, "GRANTS", 1)
-    jwts = Source(OLD, NEW).judged()
+async def test_what_is_remembered_is_bounded():
+    jwts = Source(OLD, NEW).judged(remembered=1)
     first, second = OLD.token(), NEW.token()
     grant = await jwts.grant(first)
     await jwts.grant(second)
@@ -143,7 +147,7 @@ async def test_what_is_remembered_is_bounded(clock, monkeypatch):
 
 async def test_a_failure_is_logged_once(clock, caplog):
     source = Source(OLD)
-    jwts = source.judged()
+    jwts = source.judged(clock=clock)
     source.error = OSError("it answers 500")
     for _ in range(3):
         await jwts.refresh()

@@ -16,7 +16,7 @@ from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
-from rsnotify.sets import records as sets
+from rsnotify.sets import records
 from rsnotify.websub import rules
 from tests.tools import limits
 
@@ -175,9 +175,9 @@ def test_a_length_means_the_same_in_every_format():
 
 
 def test_a_set_s_name_has_64_characters_at_most():
-    sets.check_name("a" * 64)
+    records.check_name("a" * 64)
     with pytest.raises(Rejected, match="use 1 to 64"):
-        sets.check_name("a" * 65)
+        records.check_name("a" * 65)
 
 
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])

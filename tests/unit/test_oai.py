@@ -9,9 +9,9 @@ from lxml import etree
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Change, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.notification import render_forms
-from rsnotify.views import listing as lists
 from rsnotify.views.dublin_core import CLOSING, OPENING, dublin_core
 from rsnotify.views.listing import (
+    PAGE_BYTES,
     Found,
     HarvestPage,
     Listing,
@@ -297,7 +297,7 @@ def test_a_page_ends_behind_its_last_record_and_has_each_resource_once():
     assert page_of([], None, 3) == HarvestPage([], None)
 
 
-@pytest.mark.parametrize(("size", "records"), [(lists.PAGE_BYTES - 1, 2), (lists.PAGE_BYTES, 1)])
+@pytest.mark.parametrize(("size", "records"), [(PAGE_BYTES - 1, 2), (PAGE_BYTES, 1)])
 def test_a_page_ends_where_it_is_long(size, records):
     page = page_of([passed("a", 1, size), passed("b", 2), passed("c", 3)], END)
     assert len(page.found) == records

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify.channels import event_stream as sse_reader
-from rsnotify.channels import transport_reader
+from rsnotify.channels import event_stream, transport_reader
 from rsnotify.channels.event_stream import IGNORED_BYTES, SseReader
 from rsnotify.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
 from rsnotify.channels.reader_input import ReaderInput
@@ -77,7 +76,7 @@ def body_of(answer: bytes, *, is_chunked: bool) -> bytes:
 
 @pytest.mark.parametrize("events", [[b"id: 1\n\n"], [b"id: 1\n\n", LARGE, b"id: 2\n\n"]])
 async def test_what_is_written_comes_whole_before_the_end(stream, events, monkeypatch):
-    monkeypatch.setattr(sse_reader, "CLOSE_SECONDS", SECONDS)  # it is read for as long
+    monkeypatch.setattr(event_stream, "CLOSE_SECONDS", SECONDS)  # it is read for as long
     for event in events:
         stream.write(event)
     assert stream.reader.is_paused is (LARGE in events)
@@ -88,7 +87,7 @@ async def test_what_is_written_comes_whole_before_the_end(stream, events, monkey
 
 
 async def test_who_does_not_read_the_end_is_cut_off(stream, monkeypatch):
-    monkeypatch.setattr(sse_reader, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(event_stream, "CLOSE_SECONDS", 0.01)
     stream.reader.write(LARGE)
     stream.reader.close(1013, "nothing was read")
     stream.reader.close(1013, "again")

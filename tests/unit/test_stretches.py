@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rsnotify import single_flight as costly
 from rsnotify.documents.stretches import (
     CLOSED_WAITING,
     FIRST_CHANGES,
@@ -48,11 +47,10 @@ class PackedWindows:
 
 
 @pytest.fixture
-def two_at_once(monkeypatch: pytest.MonkeyPatch) -> Stretches:
-    monkeypatch.setattr(costly, "WAIT_SECONDS", 0.05)
+def two_at_once() -> Stretches:
     journal: Any = TrimmedJournal()
     windows: Any = PackedWindows()
-    return Stretches(journal, windows, cold_pulls=2)
+    return Stretches(journal, windows, cold_pulls=2, wait_seconds=0.05)
 
 
 async def begun(reader: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

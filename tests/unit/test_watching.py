@@ -10,7 +10,6 @@ import pytest
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Histogram
 from rsnotify.live.feed import Feed
-from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report
 from rsnotify.outbound.answer import CallAnswer
@@ -172,12 +171,13 @@ def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(caplog)
     ("needed", "reason"), [(0, "not writable: "), (2**42, "MiB are left on the disk")]
 )
 async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
-    needed, reason, tmp_path, monkeypatch
+    needed, reason, tmp_path
 ):
-    monkeypatch.setattr(watched, "FREE_MIB", needed)
     anything: Any = SimpleNamespace(is_draining=False)
     async with connect(f"unix://{tmp_path}/nobody-answers-here") as client:
-        health = Health(anything, anything, Writable(client), anything, disk=tmp_path)
+        health = Health(
+            anything, anything, Writable(client), anything, disk=tmp_path, free_mib=needed
+        )
         with pytest.raises(TryAgain, match=reason):
             await health.ready(anything)
 

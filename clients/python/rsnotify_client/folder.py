@@ -30,8 +30,6 @@ from rsnotify_client.queue import BATCH_CHANGES
 SETTLE_SECONDS = 2.0
 """A file that was written in the last moments may be written still."""
 
-"""As many may go at once from any folder in which some are left, unless none may."""
-
 LOC_CHARACTERS = 2_048  # of a `loc`, by the schema of Sitemaps
 READ_SECONDS = 1.0  # what has been read meanwhile is published
 

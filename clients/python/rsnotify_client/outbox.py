@@ -262,7 +262,6 @@ BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? A
 """Else InnoDB looks at all rows, and waits for those that a transaction has not committed yet."""
 
 LET_GO_SECONDS = 10.0
-"""How long a fork, or the end, waits for the one that uses the connection."""
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -292,8 +291,17 @@ class OutboxTable:
 
     lasts = True
 
-    def __init__(self, connect: Callable[[], Any], name: str, url: str = "URL") -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        name: str,
+        url: str = "URL",
+        *,
+        let_go_seconds: float = LET_GO_SECONDS,
+    ) -> None:
         self._connect = connect
+        self.let_go_seconds = let_go_seconds
+        """How long a fork, or the end, waits for the one that uses the connection."""
         self._name = name
         self._creation = f"rsnotify relay --database {shlex.quote(url)} --create-table"
         self._lock = threading.RLock()
@@ -376,10 +384,10 @@ class OutboxTable:
     def _lock_closed(self) -> None:
         """Hold the lock, with nothing open."""
         self._must_close = True
-        has_lock = self._lock.acquire(timeout=LET_GO_SECONDS)
+        has_lock = self._lock.acquire(timeout=self.let_go_seconds)
         self._must_close = False
         if not has_lock:
-            raise OutboxError(f"the outbox {self._name}: no answer for {LET_GO_SECONDS:g} s")
+            raise OutboxError(f"the outbox {self._name}: no answer for {self.let_go_seconds:g} s")
         try:
             self._let_go()
         except BaseException:

@@ -17,7 +17,14 @@ from urllib.parse import quote
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.database import Mode, check_path, keep, open_file, with_advice
-from rsnotify_client.outbox import INSERT, Database, Execute, OutboxTable, statements
+from rsnotify_client.outbox import (
+    INSERT,
+    LET_GO_SECONDS,
+    Database,
+    Execute,
+    OutboxTable,
+    statements,
+)
 from rsnotify_client.queue import Batch, OutboxError
 
 LOCKED_SECONDS = 5.0
@@ -35,12 +42,24 @@ class SqliteTable(OutboxTable):
 
     _mode: Mode = "rw"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        let_go_seconds: float = LET_GO_SECONDS,
+        locked_seconds: float = LOCKED_SECONDS,
+    ) -> None:
         check_path(path, lambda said: OutboxError(f"the outbox {said}"))
         self._path = Path(path).absolute()
         self._lead_file: IO[bytes] | None = None
         self._is_unusable = False
-        super().__init__(self._open, str(self._path), f"sqlite:///{quote(str(self._path))}")
+        self._locked_seconds = locked_seconds
+        super().__init__(
+            self._open,
+            str(self._path),
+            f"sqlite:///{quote(str(self._path))}",
+            let_go_seconds=let_go_seconds,
+        )
 
     def create(self, database: Database) -> None:
         self._mode = "rwc"
@@ -86,7 +105,7 @@ class SqliteTable(OutboxTable):
                 " publish nothing, and start no publisher, before the fork"
             )
         return open_file(
-            self._path, mode=self._mode, locked_seconds=LOCKED_SECONDS, any_thread=True
+            self._path, mode=self._mode, locked_seconds=self._locked_seconds, any_thread=True
         )
 
     def _open_lead_file(self) -> IO[bytes]:
@@ -107,7 +126,7 @@ class SqliteTable(OutboxTable):
         return super()._missing(text)
 
     def _with_advice(self, text: str) -> str:
-        found = with_advice(text, self._path, locked_seconds=LOCKED_SECONDS)
+        found = with_advice(text, self._path, locked_seconds=self._locked_seconds)
         return found or super()._with_advice(text)
 
 
@@ -116,8 +135,14 @@ class OutboxFile(SqliteTable):
 
     _mode = "rwc"
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        let_go_seconds: float = LET_GO_SECONDS,
+        locked_seconds: float = LOCKED_SECONDS,
+    ) -> None:
+        super().__init__(path, let_go_seconds=let_go_seconds, locked_seconds=locked_seconds)
         self._reserve = Path(f"{self._path}-reserve")
         self.taken = 0
 
@@ -159,7 +184,7 @@ class OutboxFile(SqliteTable):
     def _open(self) -> sqlite3.Connection:
         connection = super()._open()
         try:
-            _prepare(connection)
+            _prepare(connection, self._locked_seconds)
         except BaseException:
             connection.close()
             raise
@@ -176,8 +201,8 @@ def _keep(reserve: Path) -> None:
             reserve.unlink(missing_ok=True)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def _prepare(connection: sqlite3.Connection, locked_seconds: float) -> None:
     connection.execute("PRAGMA auto_vacuum = FULL")  # a file that grew while the hub was away
-    keep(connection, LOCKED_SECONDS)
+    keep(connection, locked_seconds)
     for statement in statements("sqlite"):
         connection.execute(statement)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.loops import within
-from rsnotify.process.embedded_redis import binaries as engine_note
+from rsnotify.process.embedded_redis import binaries
 from rsnotify.process.embedded_redis.binaries import Binary, find_binary
 from rsnotify.process.embedded_redis.directory import (
     REDIS_LOCK,
@@ -177,11 +177,11 @@ class EmbeddedRedis:
             log.error("redis-server could not be started again: %s", error)
 
     async def _launch(self) -> None:
-        written_by = engine_note.written_by(self.data_dir)
+        written_by = binaries.written_by(self.data_dir)
         binary = await find_binary(self.data_dir, written_by)
         with closing(LockFile(self.data_dir / REDIS_LOCK)) as lock, self._log() as output:
             await self._taken_over(lock)
-            engine_note.note(self.data_dir, binary.engine)
+            binaries.note(self.data_dir, binary.engine)
             self._process = await self._spawn(binary, lock, output)
             lock.sign(self._process.pid)
         await self._brought_up(self._process)

@@ -177,10 +177,10 @@ def test_a_fork_goes_before_all_that_wait_for_the_outbox(tmp_path, monkeypatch):
         assert child_s_put(outbox, is_forked) == "taken"
 
 
-def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(tmp_path, monkeypatch):
-    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.05)
+def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(tmp_path):
     amid, is_forked = threading.Event(), threading.Event()
-    with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(1) as thread:
+    used = OutboxFile(tmp_path / "outbox", let_go_seconds=0.05)
+    with closing(used) as outbox, ThreadPoolExecutor(1) as thread:
         thread.submit(outbox.put, A, slow(amid, is_forked))
         assert amid.wait(60)
         said = child_s_put(outbox, is_forked)
@@ -250,7 +250,7 @@ class HangingDatabase:
     def __init__(self, database: Path) -> None:
         self._database = database
         self._hangs, self._answers = threading.Event(), threading.Event()
-        self.table = OutboxTable(self._connect, "in the database")
+        self.table = OutboxTable(self._connect, "in the database", let_go_seconds=0.05)
         self.asking = threading.Thread(target=self.table.waiting)
 
     def __enter__(self) -> Self:
@@ -272,8 +272,7 @@ class HangingDatabase:
 
 
 @pytest.fixture
-def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDatabase]:
-    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.05)
+def hanging(tmp_path: Path) -> Iterator[HangingDatabase]:
     with HangingDatabase(tmp_path / "app.db") as database:
         yield database
 

@@ -29,7 +29,6 @@ from rsnotify_client import (
     OutboxError,
     Publisher,
     Relay,
-    outboxfile,
 )
 from rsnotify_client.commands.relay import drop_set, run
 from rsnotify_client.outbox import OutboxTable
@@ -167,9 +166,8 @@ def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path):
         assert outbox.waiting() == int(count)
 
 
-def test_a_file_that_stays_locked_is_an_error_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(outboxfile, "LOCKED_SECONDS", 0.1)
-    outbox = OutboxFile(tmp_path / "outbox")
+def test_a_file_that_stays_locked_is_an_error_in_words(tmp_path):
+    outbox = OutboxFile(tmp_path / "outbox", locked_seconds=0.1)
     outbox.put(A, b"{}")
     with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -150,11 +150,11 @@ def test_a_server_that_ends_again_and_again_loses_no_change_and_doubles_none(ser
 
 
 def test_a_relay_of_a_server_that_stands_still_ends_and_the_next_one_goes_on(
-    server, outbox, monkeypatch, caplog
+    server, outbox, caplog
 ):
-    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.1)
     with scripted_hub(accept) as (hub, posted), psycopg.connect(outbox) as connection:
         with Relay(outbox, hub) as relay:
+            relay.table.let_go_seconds = 0.1
             Outbox().created(connection, "a", "1")
             connection.commit()
             relay.flush(60)
