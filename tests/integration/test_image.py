@@ -170,6 +170,29 @@ def test_the_mirror_of_compose_clients_writes_only_its_copy(image, tmp_path):
         assert mirror.returncode == 130
 
 
+@pytest.mark.evidence
+def test_the_bridge_of_compose_clients_writes_only_beside_its_configuration(image, redis, tmp_path):
+    service = CLIENTS["bridge"]
+    with (
+        tempfile.TemporaryDirectory() as folder,  # pytest's is root's alone
+        source_of_files(tmp_path) as url,
+        serving(image, redis) as environment,
+    ):
+        Path(folder).chmod(0o755)
+        own = Path(folder) / "bridge"
+        before = contained(int(defaults(service["user"]).partition(":")[0]), own)
+        run(image, environment, "rsnotify", "sets", "add", "dataset1")
+        (own / "bridges.toml").write_text(f'[[bridge]]\nfrom = "{url}/"\nset = "dataset1"\n')
+        assert environment.keys() - image.environment.keys() == service["environment"].keys()
+        words = [word.replace("/bridge/", f"{own}/") for word in service["command"]]
+        with subprocess.Popen([*before, *image.command(*words)], env=environment) as bridge:
+            counted = f"{environment['RSNOTIFY_URL']}/api/sets/dataset1/resources"
+            until_said(counted, '"resources":1')
+            bridge.terminate()
+        assert bridge.returncode == 130
+        assert (own / "bridge.db").is_file()
+
+
 def until_said(url: str, text: str) -> None:
     def is_said() -> bool:
         with urlopen(url) as answer:

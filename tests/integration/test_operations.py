@@ -175,6 +175,15 @@ def test_systemd_takes_a_unit_and_has_nothing_to_say(tmp_path, unit):
     assert verify(tmp_path, unit) == []
 
 
+@pytest.mark.parametrize("unit", [each for each in UNITS if each.endswith(".service")])
+def test_a_unit_lets_hardly_anything_be_done(unit):
+    words = [need("systemd-analyze"), "security", "--offline=true", "--no-pager", FOLDER / unit]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    found = re.search(r"Overall exposure level for .*: ([\d.]+)", done.stdout)
+    assert found is not None, done.stderr
+    assert float(found[1]) <= 2.0, done.stdout
+
+
 def test_systemd_names_what_is_wrong_in_a_unit(tmp_path):
     """Else the test above could not fail."""
     text = (FOLDER / "rsnotify-audit.timer").read_text()

@@ -23,7 +23,7 @@ from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.contained import contained, filtered
 from tests.support.files import source_of_files
-from tests.support.hub_processes import accept, eventually, scripted_hub
+from tests.support.hub_processes import HubProcess, accept, eventually, scripted_hub
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
 
@@ -175,6 +175,33 @@ def test_the_units_of_a_mirror_and_of_its_audit_keep_a_copy_and_find_it_in_sync(
                 following.terminate()
         assert str(following.returncode) in mirror.all("SuccessExitStatus")
     assert "rsnotify" in (folder / "mirror/audit.prom").read_text()
+
+
+def test_the_unit_of_bridges_publishes_what_a_site_lists_and_keeps_it(folder, tmp_path):
+    unit = Unit.read("rsnotify-bridge", folder)
+    config = folder / "bridges.toml"
+    unit = unit._replace(text=unit.text.replace("/etc/rsnotify-bridges.toml", str(config)))
+    with source_of_files(tmp_path) as url, HubProcess(folder / "hub", "dataset1") as hub:
+        config.write_text(f'[[bridge]]\nfrom = "{url}/"\nset = "dataset1"\n')
+        settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+        assert all(f"#   {name}=" in unit.text for name in settings)
+        with (
+            listening(folder) as heard,
+            unit.start(NOTIFY_SOCKET=str(folder / "notify"), **settings) as bridge,
+        ):
+            try:
+                until_ready(heard)
+                eventually(lambda: resources_of(hub) == 1, 60)
+            finally:
+                bridge.terminate()
+        assert str(bridge.returncode) in unit.all("SuccessExitStatus")
+    assert unit.state is not None
+    assert (unit.state / "bridge.db").is_file()
+
+
+def resources_of(hub: HubProcess) -> int:
+    with urlopen(f"{hub.url}/api/sets/dataset1/resources") as answer:
+        return int(json.load(answer)["resources"])
 
 
 def test_a_unit_that_makes_a_system_call_beyond_its_own_is_ended():

@@ -124,7 +124,7 @@ def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy():
     assert "OnCalendar=" in (ROOT / "docs/operations/rsnotify-audit.timer").read_text()
 
 
-@pytest.mark.parametrize("name", ["relay", "mirror"])
+@pytest.mark.parametrize("name", ["relay", "mirror", "audit", "bridge"])
 def test_the_units_and_services_of_clients_run_commands_that_exist(name):
     unit = (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()
     (line,) = re.findall(r"^ExecStart=/opt/rsnotify/bin/rsnotify (.*)$", unit, re.MULTILINE)
@@ -135,7 +135,19 @@ def test_the_units_and_services_of_clients_run_commands_that_exist(name):
         assert COMMANDS[command].make_context(command, [*arguments, *given])
     for each in service["environment"]:
         assert f"`{each}`" in DOCS["reference/settings.md"]
-    assert "Type=notify" in unit
+    assert ("Type=oneshot" if name == "audit" else "Type=notify") in unit
+
+
+def test_each_client_has_a_unit_and_a_service_that_is_confined():
+    clients = {"relay", "mirror", "audit", "bridge"}
+    assert CLIENTS["services"].keys() == clients
+    assert {each.stem for each in (ROOT / "docs/operations").glob("*.service")} == {
+        "rsnotify",
+        *(f"rsnotify-{each}" for each in clients),
+    }
+    for service in [COMPOSE["services"]["hub"], *CLIENTS["services"].values()]:
+        assert (service["read_only"], service["cap_drop"], service["init"]) == (True, ["ALL"], True)
+        assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 def test_the_image_has_the_drivers_of_the_databases_that_a_relay_knows():
