@@ -8,13 +8,13 @@ import gzip
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.odd import NAMES, RS, SITEMAP, OddSource
+from tests.support.odd import NAMES, RS, SITEMAP, OddCases, OddSource
 
 Odd = OddSource[Any]
 Case = Callable[[Odd], None]
-RIGHT: list[Case] = []
-LIES: dict[Case, str] = {}
-"""What everybody says of it: a regular expression."""
+CASES: OddCases[Case] = OddCases()
+"""What everybody says of a lie is a regular expression."""
+right, lie = CASES.right, CASES.lie
 
 
 class DeclaredSource(OddSource[None]):
@@ -50,19 +50,6 @@ class ChangingSource(DeclaredSource):
         )
 
 
-def right(case: Case) -> Case:
-    RIGHT.append(case)
-    return case
-
-
-def lie(said: str) -> Callable[[Case], Case]:
-    def noted(case: Case) -> Case:
-        LIES[case] = said
-        return case
-
-    return noted
-
-
 def halves(odd: Odd, head: str = "", **headers: str) -> None:
     odd.write(odd.sitemap(*NAMES[:10], head=head), **headers)
     odd.write(odd.sitemap(*NAMES[10:]), "more")
@@ -88,8 +75,10 @@ def a_part_that_is_named_twice(odd):
 @right
 def indexes_under_an_index(odd):
     odd.write(odd.index("one", "two"))
-    odd.write(odd.index("three"), "one")
-    odd.write(odd.sitemap(*NAMES[:10]), "three")
+    odd.write(odd.index("three", "four"), "one")
+    odd.write(odd.index("five"), "three")
+    odd.write(odd.sitemap(*NAMES[:5]), "five")
+    odd.write(odd.sitemap(*NAMES[5:10]), "four")
     odd.write(odd.sitemap(*NAMES[10:]), "two")
 
 
@@ -115,10 +104,23 @@ def a_last_page_that_is_empty(odd):
 
 
 @right
-def pages_of_a_part(odd):
+def pages_of_a_part_of_a_part(odd):
     odd.write(odd.index("one"))
-    odd.write(odd.sitemap(*NAMES[:10], head='<rs:ln rel="next" href="more"/>'), "one")
-    odd.write(odd.sitemap(*NAMES[10:]), "more")
+    odd.write(odd.index("two"), "one")
+    odd.write(odd.sitemap(*NAMES[:9], head='<rs:ln rel="next" href="more"/>'), "two")
+    odd.write(odd.sitemap(*NAMES[9:]), "more")
+
+
+@right
+def white_space_and_cdata(odd):
+    text = odd.sitemap()
+    odd.write(text.replace("<loc>", "<loc>\n <![CDATA[").replace("</loc>", "]]>\n</loc>"))
+
+
+@right
+def elements_of_others(odd):
+    image = '<i:image xmlns:i="http://i.example/"><i:loc>http://i.example/1</i:loc></i:image></url>'
+    odd.write(odd.sitemap().replace("</url>", image))
 
 
 @right
@@ -161,7 +163,7 @@ def a_part_whose_server_is_overloaded(odd):
 
 @lie("without <loc>|without loc|loc is ''")
 def an_entry_without_a_loc(odd):
-    odd.write(odd.sitemap().replace("</urlset>", "<url></url></urlset>"))
+    odd.write(odd.sitemap(*NAMES[1:]).replace("</urlset>", "<url></url></urlset>"))
 
 
 @lie("without <loc>|without loc|loc is ''")
@@ -186,6 +188,14 @@ def an_index_under_itself(odd):
     odd.write(odd.sitemap(), "one")
 
 
+@lie("of itself|names itself|is an index, too")
+def an_index_under_one_that_it_names(odd):
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.sitemap(), "one")
+    odd.write(odd.index("three"), "two")
+    odd.write(odd.index("two"), "three")
+
+
 @lie("an index under an index, 4|is an index, too")
 def indexes_that_are_too_deep(odd):
     odd.write(odd.index("one", "list1"))
@@ -205,21 +215,21 @@ def an_index_of_nothing(odd):
 @lie("gzip")
 def gzip_that_is_cut_short(odd):
     odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
-    odd.write(gzip.compress(odd.sitemap().encode())[:-20], "two")
+    odd.write(odd.sitemap(*NAMES[:9]), "one")
+    odd.write(gzip.compress(odd.sitemap(*NAMES[9:]).encode())[:-20], "two")
 
 
 @lie("well-formed|XML")
 def a_part_that_is_cut_short(odd):
     odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
-    odd.write(odd.sitemap()[:-20], "two")
+    odd.write(odd.sitemap(*NAMES[:9]), "one")
+    odd.write(odd.sitemap(*NAMES[9:])[:-20], "two")
 
 
 @lie("html|HTML|root")
 def a_part_that_is_a_page_for_people(odd):
     odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
+    odd.write(odd.sitemap(*NAMES[:9]), "one")
     odd.write("<html><body>Log in</body></html>", "two")
 
 

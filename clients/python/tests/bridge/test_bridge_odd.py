@@ -22,37 +22,17 @@ from tests.support.odd import (
     NAMES,
     RS,
     SITEMAP,
+    OddCases,
     a_list_that_is_empty_now,
     a_list_that_was_empty,
-    a_page_at_another_host,
-    a_part_that_is_not_there,
     changes,
-    elements_of_others,
-    entries_without_a_loc,
+    named,
     offers,
-    pages_in_a_circle,
-    white_space_and_cdata,
 )
 from tests.support.sources import Source
 
-Case = Callable[[BridgedSource], Awaitable[Facts]]
-RIGHT: list[Case] = []
-LIES: dict[Case, str] = {}
-
-
-def right(case: Case) -> Case:
-    RIGHT.append(case)
-    return case
-
-
-def lie(said: str) -> Callable[[Case], Case]:
-    """What the bridge says of it."""
-
-    def noted(case: Case) -> Case:
-        LIES[case] = said
-        return case
-
-    return noted
+CASES: OddCases[Callable[[BridgedSource], Awaitable[Facts]]] = OddCases()
+right, lie = CASES.right, CASES.lie
 
 
 @pytest.fixture
@@ -65,42 +45,25 @@ async def odd(
         yield BridgedSource(source, Bridging(real_hub, name, tmp_path / "bridge.db"), name)
 
 
-@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES.are_right, ids=named)
 async def test_of_a_source_that_is_odd_what_is_published_is_what_there_is(odd, case):
     facts = await case(odd)
     odd.check_state()
     assert (facts.error, facts.held, facts.skipped, facts.is_well) == (None, None, None, True)
 
 
-@pytest.mark.parametrize("case", LIES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES.said, ids=named)
 async def test_what_is_wrong_with_a_source_is_said(odd, case):
     facts = await case(odd)
     wrong = " ".join(filter(None, (facts.error, facts.held, facts.skipped)))
-    assert (LIES[case] in wrong, facts.is_well) == (True, False), wrong
+    assert (CASES.said[case] in wrong, facts.is_well) == (True, False), wrong
 
 
-right(white_space_and_cdata)
-right(elements_of_others)
 right(a_list_that_was_empty)
 lie("20 of 20 resources")(a_list_that_is_empty_now)
-lie("there is nothing at this address")(a_part_that_is_not_there)
-lie("without <loc>")(entries_without_a_loc)
-lie("read before it")(pages_in_a_circle)
-lie("at another host")(a_page_at_another_host)
 
 
 # --- what is right but odd: lists -----------------------------------------------------------------
-
-
-@right
-async def indexes_under_an_index(odd):
-    odd.write(odd.index("one", "two"))
-    odd.write(odd.index("three", "four"), "one")
-    odd.write(odd.sitemap(*NAMES[:5]), "two")
-    odd.write(odd.index("five"), "three")
-    odd.write(odd.sitemap(*NAMES[5:10]), "four")
-    odd.write(odd.sitemap(*NAMES[10:]), "five")
-    return await odd.look()
 
 
 @right
@@ -110,14 +73,6 @@ async def pages_by_a_link_header(odd):
     await odd.look()
     odd.delete("r15")
     odd.write(odd.sitemap(*odd.has[10:]), "more")
-    return await odd.look()
-
-
-@right
-async def a_relation_in_capitals(odd):
-    more = f'<rs:ln rel="Next" href="{odd.loc("more")}"/>'
-    odd.write(odd.sitemap(*NAMES[:10], head=more))
-    odd.write(odd.sitemap(*NAMES[10:]), "more")
     return await odd.look()
 
 
@@ -519,34 +474,6 @@ async def a_list_that_breaks_off(odd):
     odd.write(odd.sitemap())
     await odd.look()
     odd.write(odd.sitemap()[:-100])
-    return await odd.look()
-
-
-@lie("is an index under an index, 4 of them in all")
-async def indexes_too_deep_under_each_other(odd):
-    odd.write(odd.index("one"))
-    odd.write(odd.index("two"), "one")
-    odd.write(odd.index("three"), "two")
-    odd.write(odd.index("four"), "three")
-    odd.write(odd.sitemap(), "four")
-    return await odd.look()
-
-
-@lie("an index under an index of itself")
-async def an_index_of_one_that_names_it(odd):
-    odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
-    odd.write(odd.index("three"), "two")
-    odd.write(odd.index("two"), "three")
-    return await odd.look()
-
-
-@lie("is an index of nothing")
-async def an_index_of_nothing(odd):
-    odd.write(odd.sitemap())
-    await odd.look()
-    odd.write(odd.index("one"))
-    odd.write(odd.index(), "one")
     return await odd.look()
 
 
