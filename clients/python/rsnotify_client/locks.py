@@ -1,13 +1,18 @@
 """Locks that one process holds at a time, on a directory or a file of ours.
 
-Rules that hold here: the kernel lets go of a lock when its process ends, however it ends.
+Rules that hold here: the kernel lets go of a lock when its process ends, however it ends. Who only
+looks whether a directory is held has the lock for a moment, so who wants it asks a few times.
 """
 
 import fcntl
 import os
 from pathlib import Path
+from time import sleep
 
 from rsnotify.errors import InvalidSettings
+
+ATTEMPTS = 5
+AGAIN_SECONDS = 0.02
 
 
 def lock_directory(directory: Path, user: str) -> int:
@@ -22,6 +27,21 @@ def lock_directory(directory: Path, user: str) -> int:
     return _locked(lock, f"{directory} is in use by another {user}: end that first")
 
 
+def is_held(directory: Path) -> bool:
+    """Whether a process holds this directory."""
+    try:
+        looked = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(looked, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(looked)
+    return False
+
+
 def lock_beside(path: Path, user: str) -> int:
     """Hold the file `PATH.lock`, which is made if need be, until the descriptor is closed."""
     try:
@@ -33,9 +53,12 @@ def lock_beside(path: Path, user: str) -> int:
 
 
 def _locked(lock: int, in_use: str) -> int:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise InvalidSettings(in_use) from None
-    return lock
+    for _ in range(ATTEMPTS):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sleep(AGAIN_SECONDS)
+        else:
+            return lock
+    os.close(lock)
+    raise InvalidSettings(in_use)

@@ -120,6 +120,7 @@ class AsyncMirror:
     async def once(self) -> bool:
         """Bring the copy up to date; return whether it is."""
         with self.state.checked(), self._watch:
+            self._watch.forget_error()
             await self._begin()
             is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
             self._watch.trouble = None if is_whole else NOT_WHOLE

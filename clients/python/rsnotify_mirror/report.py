@@ -13,6 +13,7 @@ from typing import Literal, Self
 import msgspec
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
+from rsnotify_client.locks import is_held
 from rsnotify_client.textfile import Labels, exposition
 from rsnotify_mirror.state import State
 
@@ -146,7 +147,7 @@ class Watch:
         self.look(is_running=False)
 
     def forget_error(self) -> None:
-        """A mirror that follows has its own last error, never that of an earlier run."""
+        """A run has its own last error, never that of an earlier one."""
         self._state.set_fact("error", None)
         self._state.set_fact("error_at", None)
 
@@ -184,10 +185,9 @@ class Watch:
             state.set_fact("error", self._error[0])
             state.set_fact("error_at", _text(self._error[1]))
         state.set_fact("looked_at", now)
-        state.set_fact("running", "1" if is_running else None)
         state.commit()
         if self._on_status is not None:
-            self._on_status(status_of(state), self._sums)
+            self._on_status(status_of(state, is_running=is_running), self._sums)
 
     def _is_in_step(self, *, was_in_step: bool) -> bool:
         """Changes that keep coming do not put a copy out of step, as long as they are soon done."""
@@ -197,11 +197,10 @@ class Watch:
         return not failed and (not to_do or is_soon_done)
 
 
-def status_of(state: State) -> CopyStatus:
-    """The status of a copy, as its mirror recorded it last."""
+def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
+    """The status of a copy, as its mirror recorded it last; who has the directory, runs."""
     resources, to_do, failed = state.counts()
     in_step_at, looked_at, now = state.fact("in_step_at"), state.fact("looked_at"), time()
-    is_recent = looked_at is not None and now - _seconds(looked_at) < 3 * LOOK_SECONDS
     return CopyStatus(
         str(state.directory),
         state.fact("source"),
@@ -213,7 +212,7 @@ def status_of(state: State) -> CopyStatus:
         in_step_at,
         None if in_step_at is None else round(max(0.0, now - _seconds(in_step_at)), 1),
         looked_at,
-        is_recent and state.fact("running") is not None,
+        is_held(state.directory) if is_running is None else is_running,
         state.fact("error"),
         state.fact("error_at"),
         state.fact("verified_at"),

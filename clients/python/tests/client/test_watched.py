@@ -1,12 +1,14 @@
 """Mirrors and relays that are watched: their status, their metrics, what systemd is told."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
 import socket
 import sqlite3
 import sys
+import threading
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
@@ -19,11 +21,12 @@ from clients.python.tests.client.test_outbox import write_changes
 from clients.python.tests.client.test_publisher import ACCEPTED
 from clients.python.tests.mirror.test_mirror import once
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.locks import is_held
 from rsnotify_client.textfile import exposition, write
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
-from rsnotify_mirror.state import State
+from rsnotify_mirror.state import FILE, State
 from tests.integration.test_cli import rsnotify
 from tests.support.amount import amount
 from tests.support.hub_processes import Answer, Posted, scripted_hub
@@ -180,7 +183,41 @@ async def test_the_status_of_a_copy_is_its_exit_status(source, tmp_path):
     source.change("a", b"3")
     await once(source, tmp_path / "copy")
     said = await rsnotify("mirror", "--status", copy)
-    assert (said.status, "\nlast error (over), at " in said.out) == (0, True)
+    assert (said.status, "last error" in said.out) == (0, False)  # that was another run
+
+
+async def test_a_mirror_that_was_killed_does_not_run_and_looking_holds_up_none(source, tmp_path):
+    source.add("a", b"1")
+    source.list_resources()
+    copy = tmp_path / "copy"
+    words = ("mirror", source.url + CAPABILITIES, str(copy))
+    async with running(*words) as mirror:
+        await until(lambda: (copy / FILE).exists() and any(copy.glob("*/a")))
+        said = await rsnotify("mirror", "--status", str(copy))
+        assert "; a mirror runs\n" in said.out
+        mirror.kill()
+        await mirror.wait()
+    said = await rsnotify("mirror", "--status", str(copy))
+    assert "; no mirror runs\n" in said.out
+    with State(copy, is_writer=False):
+        looked = os.open(copy, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(looked, fcntl.LOCK_SH)  # as one who looks at this moment
+        threading.Timer(0.03, os.close, (looked,)).start()
+        with State(copy):
+            assert is_held(copy)
+    assert not is_held(copy)
+    assert not is_held(tmp_path / "nothing")
+
+
+async def test_the_last_error_of_a_run_with_once_is_of_that_run(source, tmp_path):
+    source.add("a", b"1")
+    source.list_resources()
+    source.resources["/a"] = b"another"
+    await once(source, tmp_path)
+    assert source.loc("a") in (status(tmp_path).last_error or "")
+    source.resources["/a"] = b"1"
+    await once(source, tmp_path)
+    assert status(tmp_path).last_error is None
 
 
 async def test_metrics_are_written_whole_and_systemd_is_told(source, tmp_path):
