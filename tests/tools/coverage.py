@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PURE = (
     "clients/python/rsnotify_bridge/rules.py",
     "clients/python/rsnotify_client/moments.py",
+    "clients/python/rsnotify_client/provenance.py",
     "clients/python/rsnotify_bridge/feeds.py",
     "clients/python/rsnotify_bridge/markup.py",
     "rsnotify/gunzip.py",

@@ -20,16 +20,14 @@ from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     RELEASE,
-    VIA,
     clock_off,
     has_slipped,
     held_back,
     is_from,
     key_of,
     next_interval,
-    publishable,
     spread,
-    with_via,
+    with_entry,
 )
 from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
 from rsnotify_bridge.target import HubTarget, TooManyGone
@@ -38,6 +36,7 @@ from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.moments import set_back
 from rsnotify_client.notification import position_of
+from rsnotify_client.provenance import VIA, publishable
 from rsnotify_client.web import Unchanged
 
 log = logging.getLogger(__name__)
@@ -512,7 +511,7 @@ class Bridge:
 
     def _published(self, change: Change) -> Change | None:
         """As the hub takes it, with a link to where it came from."""
-        ready, said = publishable(with_via(change, self.state.facts.via))
+        ready, said = publishable(with_entry(change, self.state.facts.via))
         if ready is None:
             self._refuse(said[0])
         elif said:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
-from rsnotify_bridge.rules import change_between, is_same, with_via
+from rsnotify_bridge.rules import change_between, is_same, with_entry
 from rsnotify_bridge.sources import Parts, Piece
 from rsnotify_client.database import CACHE_KIB, checked, format_of, keep, open_file, unusable
 from rsnotify_client.locks import lock_beside
@@ -337,7 +337,7 @@ class BridgeMemory:
             return []
         id_ = -1 if known is None else known.id
         rows = self._run(OTHERS, {"hub": self.hub, "set": self.set_name, "id": id_, "loc": loc})
-        return [with_via(decode(body), read_facts(facts).via) for body, facts in rows]
+        return [with_entry(decode(body), read_facts(facts).via) for body, facts in rows]
 
     @property
     def is_shared(self) -> bool:

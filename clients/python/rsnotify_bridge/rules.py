@@ -16,8 +16,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
-from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Link
 from rsnotify.resourcesync.delete_guard import FEW, too_many
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
@@ -25,9 +24,9 @@ from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed
 from rsnotify_client.moments import CLOCK_SECONDS, exact
 from rsnotify_client.notification import position_of
+from rsnotify_client.provenance import VIA, own_links, with_via
 
 SLOWER, FASTER = 1.5, 0.5
-VIA = "via"
 RELEASE = "; if that is meant, let it through with --release"
 
 
@@ -89,7 +88,7 @@ def is_news(old: Change, new: Change) -> bool:
     pairs = ((old.length, new.length), (old.type, new.type), (old.encoding, new.encoding))
     if any(None not in pair and pair[0] != pair[1] for pair in pairs):
         return True
-    links = _own_links(old), _own_links(new)
+    links = own_links(old), own_links(new)
     if all(links) and links[0] != links[1]:
         return True
     if old.hash and new.hash:
@@ -97,10 +96,6 @@ def is_news(old: Change, new: Change) -> bool:
     if old.datetime is None and new.datetime is not None:  # a list, then its first change
         return not (old.lastmod and new.lastmod)
     return _later(old.datetime, new.datetime) > 0
-
-
-def _own_links(change: Change) -> list[Link]:
-    return [link for link in change.links if link.rel != VIA]
 
 
 def _later(before: str | None, after: str | None) -> int:
@@ -139,39 +134,14 @@ def change_between(
     return replace(new, change="updated")
 
 
-def with_via(change: Change, entry: str) -> Change:
-    """With a link to the Source's own entry, unless one says already where it came from.
-
-    A chain keeps the first one, and one only.
-    """
-    vias = [link for link in change.links if link.rel == VIA]
-    if len(vias) == 1 or not (vias or entry):
-        return change
-    found = vias[:1] or [Link(VIA, entry, exact(change.lastmod))]
-    return replace(change, links=(*_own_links(change), *found))
+def with_entry(change: Change, entry: str) -> Change:
+    """With a link to the Source's own entry, unless one says already where it came from."""
+    return with_via(change, Link(VIA, entry, exact(change.lastmod)) if entry else None)
 
 
 def is_from(change: Change, homes: Collection[str]) -> bool:
     """Whether it came from one of these Capability Lists: of the set that it would go to."""
     return any(link.rel == VIA and link.href in homes for link in change.links)
-
-
-def publishable(change: Change) -> tuple[Change | None, list[str]]:
-    """What a hub takes of it, and what it would refuse; None if that is the resource itself."""
-    if not change.loc.isascii():
-        change = replace(change, loc=as_ascii(change.loc))
-    if change.datetime is not None and not VALUES["datetime"].fits(change.datetime):
-        change = replace(change, datetime=None)  # of a coarse granularity; lastmod says it, too
-    change = replace(change, capability=None, index=None)
-    faults = faults_of(change, "change")
-    if not faults:
-        return change, []
-    said = [f"{change.loc[:200]!r}: {message}" for _, message in faults[:3]]
-    fields = {field.partition("[")[0].partition(".")[0] for field, _ in faults}
-    if fields & {"loc", "change"}:
-        return None, said
-    empty = {name: () if name == "links" else None for name in fields}
-    return replace(change, **empty), said
 
 
 def clock_off(ahead_seconds: float | None) -> str | None:

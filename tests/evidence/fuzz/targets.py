@@ -34,9 +34,10 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules
 from rsnotify_bridge.feeds import FeedPage, activity_page, feed_page, notification_page
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRequest, early_token, identity_of, page_of
-from rsnotify_bridge.rules import LocRule, changes_of, publishable, with_via
+from rsnotify_bridge.rules import LocRule, changes_of, with_entry
 from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
 from rsnotify_client.notification import read_notification
+from rsnotify_client.provenance import publishable
 from tests.unit.test_http_protocol import Peer, Transport
 
 SIZES = (1, 7, 1_000)
@@ -380,7 +381,7 @@ def read_oai(data: bytes) -> None:
     entries = list(changes_of(found, OaiRequest(url, "oai_dc", None), rule, said.append))
     check(len(entries) + len(said) >= len(found.records), "a record that nothing is said of")
     for _, change in entries:
-        publishable(with_via(change, url))
+        publishable(with_entry(change, url))
     early_token(page)
 
 

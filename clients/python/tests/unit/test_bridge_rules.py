@@ -34,11 +34,11 @@ from rsnotify_bridge.rules import (
     key_of,
     newest,
     next_interval,
-    publishable,
-    with_via,
+    with_entry,
 )
 from rsnotify_client.missing import result_by_error, result_by_record, result_by_status
 from rsnotify_client.moments import CLOCK_SECONDS, exact
+from rsnotify_client.provenance import publishable
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32
@@ -134,13 +134,13 @@ def test_of_nothing_nothing_is_the_newest():
     ],
 )
 def test_a_chain_keeps_the_first_via(links, expected):
-    found = with_via(said(links=links), "http://s/list")
+    found = with_entry(said(links=links), "http://s/list")
     assert [link.href for link in found.links if link.rel == "via"] == expected
-    assert with_via(found, "http://elsewhere/") == found
+    assert with_entry(found, "http://elsewhere/") == found
 
 
 def test_what_came_from_the_set_does_not_go_back():
-    ours = with_via(said(), "http://hub/a/capabilitylist.xml")
+    ours = with_entry(said(), "http://hub/a/capabilitylist.xml")
     assert is_from(ours, {"http://hub/a/capabilitylist.xml"})
     assert not is_from(ours, {"http://hub/b/capabilitylist.xml"})
     assert not is_from(said(), {"http://hub/a/capabilitylist.xml"})
