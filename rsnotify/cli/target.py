@@ -27,6 +27,7 @@ NO_ID = re.compile(r"there is no (token|subscription) ")
 LIST_SETS = "`rsnotify sets list` shows all"
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 FILE = f"{VARIABLES[0]}_FILE"
+SOURCE = "RSNOTIFY_SOURCE_TOKEN"
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
@@ -75,6 +76,11 @@ def token_of_environment() -> Token | None:
     """The token for a Source, which may be somebody else's: ours, never the admin's."""
     token = _checked_token(os.environ.get("RSNOTIFY_TOKEN"), "RSNOTIFY_TOKEN")
     return token or _token_in_file()
+
+
+def token_of_source() -> Token | None:
+    """The token for a Source where RSNOTIFY_TOKEN is the one for the hub."""
+    return _checked_token(os.environ.get(SOURCE), SOURCE)
 
 
 def _token_in_file() -> TokenFile | None:

@@ -30,7 +30,7 @@ SECTIONS = {
     "FileCursor SqliteCursor CursorStore channel_url",
     "The network": "NetworkOptions Token TokenFile",
     "What is published and followed": "Change ChangeKind Link Position",
-    "Mirror": "Mirror AsyncMirror Options Selection Event",
+    "Mirror": "Mirror AsyncMirror Options Selection Republication Event",
 }
 ERRORS = "Errors"
 OF_TYPES = {

@@ -5,7 +5,6 @@ after each look.
 """
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,7 +33,7 @@ from rsnotify.cli.options import (
 )
 from rsnotify.cli.output import Say, WorkPace, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import HERE, Hub
+from rsnotify.cli.target import HERE, Hub, token_of_source
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, StepVerdict, judge, worst
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
@@ -141,7 +140,6 @@ def _values(facts: Facts) -> tuple[float, ...]:
 
 commands = Commands()
 
-SOURCE_TOKEN = "RSNOTIFY_SOURCE_TOKEN"  # noqa: S105 - its name
 SHOWN_SECONDS = 1.0
 
 
@@ -264,7 +262,7 @@ class Running:
     async def run(
         self, options: list[BridgeOptions], hub: HubAddress, network: Network, *, once: bool
     ) -> int:
-        token = os.environ.get(SOURCE_TOKEN)
+        token = token_of_source()
         self._bridges = bridges = Bridges(options, hub, self._memory, network, token=token)
         self._report()
         try:
@@ -373,7 +371,7 @@ async def _keep_showing(bridges: Bridges, say: Say) -> None:
 
 async def _show(options: BridgeOptions, network: Network, *, json: bool) -> None:
     """What is found, and nothing else is asked for."""
-    token = os.environ.get(SOURCE_TOKEN)
+    token = token_of_source()
     webs = Webs.of(options.source, token, network, Hosts(obeys_robots=options.robots))
     try:
         with wrong_use(Rejected):

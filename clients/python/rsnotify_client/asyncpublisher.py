@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import closing, suppress
 from threading import Event
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.blocking_threads import BlockingThreads
+from rsnotify_client.blocking_threads import BlockingThreads, beside
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.loading import LOAD_SECONDS, Loaded, State
@@ -30,15 +30,11 @@ from rsnotify_client.publisher import (
 )
 from rsnotify_client.queue import QueueFull, WhenFull
 from rsnotify_client.sender import Counters, RefusedChange
-from rsnotify_client.threads import given_up_if
 from rsnotify_client.token import Token
 
 log = logging.getLogger(__name__)
 
 THREADS = 16
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
@@ -88,14 +84,14 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
             with suppress(QueueFull):
                 self._publisher._put(set_name, change, kind, cannot_wait=lambda: True)
                 return
-        await _beside(self._puts, self._publisher.send, set_name, change, kind=kind)
+        await beside(self._puts, self._publisher.send, set_name, change, kind=kind)
 
     def start(self) -> None:
         self._publisher.start()
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         with closing(BlockingThreads(1)) as thread:  # it begins at once, however many others wait
-            await _beside(thread, self._publisher.flush, timeout)
+            await beside(thread, self._publisher.flush, timeout)
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:  # noqa: ASYNC109
         await self._end(self._publisher.close, timeout)
@@ -134,7 +130,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109
     ) -> Accepted:
         publish = self._publisher.publish
-        return await _beside(
+        return await beside(
             self._requests, publish, set_name, changes, kind=kind, key=key, timeout=timeout
         )
 
@@ -149,7 +145,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109
     ) -> Accepted:
         publish = self._publisher.publish_body
-        return await _beside(
+        return await beside(
             self._requests,
             publish,
             set_name,
@@ -161,7 +157,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         )
 
     async def position(self, set_name: str, *, timeout: float = PATIENCE_SECONDS) -> str:  # noqa: ASYNC109
-        return await _beside(self._requests, self._publisher.position, set_name, timeout=timeout)
+        return await beside(self._requests, self._publisher.position, set_name, timeout=timeout)
 
     async def load(
         self,
@@ -176,7 +172,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         timeout: float = LOAD_SECONDS,  # noqa: ASYNC109
         progress: Callable[[int], object] | None = None,
     ) -> Loaded:
-        return await _beside(
+        return await beside(
             self._requests,
             self._publisher.load,
             set_name,
@@ -189,22 +185,3 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
             timeout=timeout,
             progress=progress,
         )
-
-
-async def _beside(
-    threads: BlockingThreads, work: Callable[P, T], *args: P.args, **options: P.kwargs
-) -> T:
-    """In one of the threads; if cancelled, neither waits for the other any more."""
-    is_cancelled = Event()
-
-    def act() -> T:
-        if is_cancelled.is_set():
-            raise TimeoutError  # nobody waits any more: do not begin; nobody sees this
-        with given_up_if(is_cancelled.is_set):
-            return work(*args, **options)
-
-    try:
-        return await threads.run(act)
-    except asyncio.CancelledError:
-        is_cancelled.set()
-        raise

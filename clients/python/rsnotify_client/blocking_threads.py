@@ -9,9 +9,12 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
+from threading import Event, Thread
+from typing import Any, ParamSpec, TypeVar
 
+from rsnotify_client.threads import given_up_if
+
+Given = ParamSpec("Given")
 Made = TypeVar("Made")
 Abort = Callable[[], None] | None
 Work = Callable[[], None]
@@ -82,6 +85,28 @@ class BlockingThreads:
         self._threads = 0
 
     __del__ = close
+
+
+async def beside(
+    threads: BlockingThreads,
+    work: Callable[Given, Made],
+    *args: Given.args,
+    **options: Given.kwargs,
+) -> Made:
+    """In one of the threads; if cancelled, neither waits for the other any more."""
+    is_cancelled = Event()
+
+    def act() -> Made:
+        if is_cancelled.is_set():
+            raise TimeoutError  # nobody waits any more: do not begin; nobody sees this
+        with given_up_if(is_cancelled.is_set):
+            return work(*args, **options)
+
+    try:
+        return await threads.run(act)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        raise
 
 
 def _serve(works: SimpleQueue[Work | None]) -> None:

@@ -7,8 +7,9 @@
 records in the `state` what is to be done; `plan` has the rules. `workers` do it, many at once:
 `fetch` gets a resource and checks it, `storing` puts it in its place (`paths`, `disk`) and calls
 the hook; `report` says what was done. `audit` compares a copy with its Source, `inspection`
-validates a whole Source, and `dumping` makes dumps of a copy. Nothing here needs a hub: any
-ResourceSync Source will do. Whatever is raised on purpose is a `rsnotify_client.Error`.
+validates a whole Source, `dumping` makes dumps of a copy, and `republishing` publishes it to a hub.
+Nothing else here needs a hub: any ResourceSync Source will do. Whatever is raised on purpose is a
+`rsnotify_client.Error`.
 """
 
 from importlib import import_module as _import_module
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
     from rsnotify_mirror.mirror import AsyncMirror
     from rsnotify_mirror.plan import Options, Selection
     from rsnotify_mirror.report import Event
+    from rsnotify_mirror.republishing import Republication
 
 _PLACES = {
     "AsyncMirror": "rsnotify_mirror.mirror",
     "Event": "rsnotify_mirror.report",
     "Mirror": "rsnotify_mirror.blocking",
     "Options": "rsnotify_mirror.plan",
+    "Republication": "rsnotify_mirror.republishing",
     "Selection": "rsnotify_mirror.plan",
 }
 
-__all__ = ["AsyncMirror", "Event", "Mirror", "Options", "Selection", "__version__"]
+__all__ = ["AsyncMirror", "Event", "Mirror", "Options", "Republication", "Selection", "__version__"]
 
 if not TYPE_CHECKING:  # which would take every name for one of ours
 

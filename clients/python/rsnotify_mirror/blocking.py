@@ -17,6 +17,7 @@ from rsnotify_client.token import Token
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event, OnStatus, Report
+from rsnotify_mirror.republishing import Republication
 from rsnotify_mirror.storing import Hook
 
 Made = TypeVar("Made")
@@ -30,6 +31,7 @@ class Mirror:
 
     `hook` is called after each change that is in its place, with the content if it is in memory; if
     it raises `TryAgain`, it is called again later. `report` is called with each thing that happens.
+    With `republish` the copy is published to a set of a hub.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Mirror:
         report: Report | None = None,
         on_status: OnStatus | None = None,
         network: NetworkOptions | None = None,
+        republish: Republication | None = None,
     ) -> None:
         called = None if hook is None else _in_a_thread(hook)
         self._loop = asyncio.new_event_loop()
@@ -58,6 +61,7 @@ class Mirror:
                 report=report,
                 on_status=on_status,
                 network=network,
+                republish=republish,
             )
 
         try:

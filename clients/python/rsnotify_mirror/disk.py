@@ -10,8 +10,9 @@ import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_mirror.paths import OURS, digest
@@ -21,6 +22,11 @@ FOLDERS_OPEN = 64
 SMALL = "small"  # the part in which small files are written, to be renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def digest_of(file: BinaryIO) -> str:
+    """The digest of all that it has, as the specification writes it."""
+    return f"sha-256:{file_digest(cast('Any', file), 'sha256').hexdigest()}"
 
 
 class InTheWay(OSError):

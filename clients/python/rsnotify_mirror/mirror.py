@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from time import time
 from types import TracebackType
@@ -33,7 +33,8 @@ from rsnotify_mirror.fetch import Fetcher
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
-from rsnotify_mirror.state import GONE_SECONDS, State, StateRow, mirror_around
+from rsnotify_mirror.republishing import Republication, Republisher
+from rsnotify_mirror.state import GONE_SECONDS, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
@@ -55,6 +56,7 @@ class AsyncMirror:
         report: Report | None = None,
         on_status: OnStatus | None = None,
         network: NetworkOptions | None = None,
+        republish: Republication | None = None,
     ) -> None:
         checked_url(url)
         check_path(directory)
@@ -81,10 +83,12 @@ class AsyncMirror:
         self._kept = _kept(self._options.keep_deleted)
         self._fetcher = Fetcher(self.web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
+        self._republisher = self._republishing(republish, network)
         self._store = Store(
             *(self.state, self._disk, self.web, self._fetcher, self._options),
             kept=self._kept,
             hook=hook,
+            announcing=self._republisher,
         )
         self._workers = Workers(self.state, self._store, self._report, self._options)
         self._planner = Planner(
@@ -122,16 +126,19 @@ class AsyncMirror:
         with self.state.checked(), self._watch:
             self._watch.forget_error()
             await self._begin()
-            is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
-            self._watch.trouble = None if is_whole else NOT_WHOLE
-            return is_whole and self.state.counts()[1] == 0
+            async with self._republisher or nullcontext():
+                is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
+                self._watch.trouble = None if is_whole else NOT_WHOLE
+                is_done = self._republisher is None or await self._republisher.is_done()
+            return is_done and is_whole and self.state.counts()[1] == 0
 
     async def run(self) -> None:
         """Keep the copy in step until cancelled."""
         with self.state.checked(), self._watch:
             self._watch.forget_error()
             await self._begin()
-            await self._beside_the_work(self._planner.follow(), gives_up=False)
+            async with self._republisher or nullcontext():
+                await self._beside_the_work(self._planner.follow(), gives_up=False)
 
     async def _begin(self) -> None:
         await self._planner.prepare()
@@ -141,6 +148,18 @@ class AsyncMirror:
         self.state.forget_gone(time() - GONE_SECONDS)
         if self._has_hook:
             self.state.call_again(time())
+        if self._republisher is None:
+            self.state.set_fact(PLACE, None)  # what is stored now is not published
+
+    def _republishing(
+        self, republish: Republication | None, network: NetworkOptions | None
+    ) -> Republisher | None:
+        if republish is None:
+            return None
+        if not self._options.has_files:
+            raise InvalidSettings("a copy without files cannot be published")
+        most = self._options.max_delete
+        return Republisher(self.state, republish, most, network, self._report)
 
     async def _beside_the_work(
         self, planning: Coroutine[Any, Any, bool], *, gives_up: bool

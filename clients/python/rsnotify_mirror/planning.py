@@ -46,7 +46,7 @@ from rsnotify_mirror.plan import (
     wanted_by,
 )
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
-from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, State
+from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, READ, State
 
 log = logging.getLogger(__name__)
 
@@ -288,6 +288,8 @@ class Planner:
             elif self._is_whole:
                 await baseline.plan_deletions()  # only now: the changes since are recorded
         is_whole = baseline.is_complete and self._is_whole
+        if self.state.fact(READ) is None:
+            self.state.set_fact(READ, str(time()))
         self._note_whole(None if is_whole else "1")
         return is_whole
 

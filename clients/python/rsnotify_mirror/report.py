@@ -15,7 +15,7 @@ import msgspec
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
 from rsnotify_client.locks import is_held
 from rsnotify_client.textfile import Labels, exposition
-from rsnotify_mirror.state import State
+from rsnotify_mirror.state import LOADED, PLACE, State
 
 LAGS_KEPT = 10_000
 
@@ -120,6 +120,7 @@ class CopyStatus(msgspec.Struct, frozen=True):
     verified_at: str | None = None  # when the running mirror has audited all of the copy last
     verified_repaired: int | None = None
     verified_wrong: int | None = None  # what it could not repair
+    to_publish: int | None = None  # changes that its set has not had; None if it has no set
 
 
 VERIFIED = ("verified_repaired", "verified_wrong")
@@ -201,6 +202,7 @@ def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
     """The status of a copy, as its mirror recorded it last; who has the directory, runs."""
     resources, to_do, failed = state.counts()
     in_step_at, looked_at, now = state.fact("in_step_at"), state.fact("looked_at"), time()
+    repaired, wrong = (None if each is None else int(each) for each in map(state.fact, VERIFIED))
     return CopyStatus(
         str(state.directory),
         state.fact("source"),
@@ -216,8 +218,16 @@ def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
         state.fact("error"),
         state.fact("error_at"),
         state.fact("verified_at"),
-        *(None if each is None else int(each) for each in map(state.fact, VERIFIED)),
+        *(repaired, wrong),
+        to_publish=_to_publish(state),
     )
+
+
+def _to_publish(state: State) -> int | None:
+    """What waits to be published; all that the copy holds, if its set has not had that yet."""
+    if state.fact(PLACE) is None:
+        return None
+    return state.outgoing() + (state.held_files() if state.fact(LOADED) is None else 0)
 
 
 def _text(seconds: float) -> str:
@@ -237,6 +247,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "rsnotify_mirror_resources": ("gauge", "Resources that the mirror knows"),
     "rsnotify_mirror_to_do": ("gauge", "Resources with work to do"),
     "rsnotify_mirror_failed": ("gauge", "Resources that failed and are tried again"),
+    "rsnotify_mirror_to_publish": ("gauge", "Changes that wait to be published"),
     "rsnotify_mirror_stored_total": ("counter", "Resources stored since the start"),
     "rsnotify_mirror_deleted_total": ("counter", "Resources deleted since the start"),
     "rsnotify_mirror_failures_total": ("counter", "Failures since the start"),
@@ -257,5 +268,6 @@ def _values(status: CopyStatus, sums: Sums) -> tuple[float, ...]:
     in_step_at, looked_at = (_seconds(each) if each else 0 for each in at)
     return (
         *(status.in_step, in_step_at, looked_at, status.resources, status.to_do, status.failed),
+        status.to_publish or 0,
         *(sums.stored, sums.deleted, sums.failed + sums.skipped, sums.fetched_bytes),
     )

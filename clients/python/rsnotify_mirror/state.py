@@ -22,6 +22,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.address import canonical
 from rsnotify_client.database import checked, format_of, keep, open_file, unusable
 from rsnotify_client.locks import lock_directory
+from rsnotify_client.outbox import INSERT, statements
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
 from rsnotify_mirror.plan import Have, contradiction, is_current
@@ -135,6 +136,12 @@ def _upgrade(database: sqlite3.Connection) -> None:
 AT_ONCE = 500
 FILLED = "filled"  # the packages that an empty copy was filled from, until all are
 PART = "part "  # in the names of facts, before a package's address
+READ = "read"  # when a baseline was read to its end first
+PLACE = "published_to"  # the hub, the set and the base that changes of the copy wait for
+LOADED = "published"  # whether that set has had the whole copy
+
+Outgoing = tuple[str, str, str]
+"""A change that waits to be published: the set, the kind of channel, and the change in JSON."""
 
 DueMark = tuple[float, str]
 """How far what is due was read: it is read in the order of its time, then of its address."""
@@ -156,6 +163,7 @@ class StateRow(msgspec.Struct):
 
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
 _IS = "(loc = ?1 OR canonical = ?1)"  # the resource that is written so in the canonical way
+JUST_PLANNED_SECONDS = 5.0
 HELD_BACK_SECONDS = 3_600.0
 """Planned so much later, what a package may hold is not fetched before it is unpacked."""
 _HELD_BACK = "due > ? AND problem IS NULL"
@@ -179,6 +187,7 @@ class State:
         self._contradicted = 0  # resources
         self._places = Places(lambda: self._database)
         self._stored: list[tuple[str, int, str]] = []  # to be recorded together
+        self._outgoing: list[Outgoing] = []  # with them
         self._lock = -1
         if is_writer:
             self._take(directory)
@@ -327,6 +336,9 @@ class State:
                 " due = CASE version WHEN ? THEN NULL ELSE due END WHERE loc = ?",
                 rows,
             )
+            if self._outgoing:
+                outgoing, self._outgoing = self._outgoing, []
+                self._database.executemany(INSERT, outgoing)
         except sqlite3.Error as error:
             raise self.unusable(error) from None
 
@@ -510,9 +522,12 @@ class State:
             (limit,),
         ).fetchall()
 
-    def stored(self, row: StateRow, have: Have) -> None:
-        """The copy has it: it is done, unless something newer was planned meanwhile."""
+    def stored(self, row: StateRow, have: Have, outgoing: Outgoing | None = None) -> None:
+        """The copy has it: it is done, unless something newer was planned meanwhile; what is to be
+        published of it waits from then on."""
         self._stored.append((_encode(have), row.version, row.loc))
+        if outgoing is not None:
+            self._outgoing.append(outgoing)
         if len(self._stored) >= AT_ONCE:
             self.flush()
 
@@ -522,9 +537,11 @@ class State:
             "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", _encode(have), row.loc
         )
 
-    def removed(self, row: StateRow) -> None:
+    def removed(self, row: StateRow, outgoing: Outgoing | None = None) -> None:
         """The file is gone: so is the row, unless something newer was planned meanwhile."""
         self.begin()
+        if outgoing is not None:
+            self._change(INSERT, *outgoing)
         if row.path is not None:
             self._places.free(row.path)
         self._change(
@@ -615,6 +632,46 @@ class State:
     def forget_gone(self, before: float) -> None:
         """Forget what was deleted before this time: no list of changes needs it any more."""
         self._change("DELETE FROM gone WHERE position < ?", int(before * MICROSECONDS))
+
+    # What is to be published ---------------------------------------------------------------------
+
+    def keep_outbox(self) -> None:
+        """Make room for changes that wait to be published."""
+        for statement in statements("sqlite"):
+            self._change(statement)
+        self.commit()
+
+    def outgoing(self) -> int:
+        """How many changes wait to be published."""
+        return int(self._ask("SELECT count(*) FROM rsnotify_outbox")[0])
+
+    def newest_outgoing(self) -> int:
+        """The number of the newest change that waits."""
+        return int(self._ask("SELECT coalesce(max(id), 0) FROM rsnotify_outbox")[0])
+
+    def drop_outgoing(self, newest: int) -> None:
+        """What waited until then is published: with the whole."""
+        self._change("DELETE FROM rsnotify_outbox WHERE id <= ?", newest)
+
+    def is_filled(self, now: float) -> bool:
+        """Whether all of a baseline is in the copy, but for what failed.
+
+        Changes that keep coming do not put that off: what they have just planned does not count.
+        """
+        read = self.fact(READ)
+        if read is None and self.cursor is None:
+            return False
+        since = max(now - JUST_PLANNED_SECONDS, float(read or 0.0))
+        query = (
+            "SELECT 1 FROM resource WHERE due IS NOT NULL AND due NOT BETWEEN ? AND ?"
+            " AND have IS NULL AND problem IS NULL LIMIT 1"
+        )
+        return self._ask(query, since, now) is None
+
+    def held_files(self) -> int:
+        """How many resources the copy has in files."""
+        query = "SELECT count(*) FROM resource WHERE have IS NOT NULL AND path IS NOT NULL"
+        return int(self._ask(query)[0])
 
     # Places -------------------------------------------------------------------------------------
 

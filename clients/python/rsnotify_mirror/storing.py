@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from time import time
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_client.web import Refused, Web
-from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.disk import Disk, digest_of
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.patch import candidates, xml_candidates
 from rsnotify_mirror.paths import place_of
@@ -49,10 +49,18 @@ from rsnotify_mirror.plan import (
     wanted_by,
 )
 from rsnotify_mirror.report import Event, EventKind, Report
-from rsnotify_mirror.state import State, StateRow
+from rsnotify_mirror.state import Outgoing, State, StateRow
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""
+
+
+class Announcing(Protocol):
+    """Says what is to be published of a change that is in its place, if anything is."""
+
+    def stored(self, row: StateRow, have: Have) -> Outgoing | None: ...
+
+    def deleted(self, row: StateRow) -> Outgoing | None: ...
 
 
 _VALUE = re.compile(r"(?<!\$)\{(path|loc)\}")
@@ -124,7 +132,9 @@ class Store:
         *,
         kept: Disk | None,
         hook: Hook | None,
+        announcing: Announcing | None = None,
     ) -> None:
+        self._announcing = announcing
         self._state = state
         self._disk = disk
         self._web = web
@@ -187,8 +197,19 @@ class Store:
 
     async def put(self, row: StateRow, fetched: Fetched) -> Event:
         """Store what was verified, here or elsewhere."""
+        if self._announcing is not None and not digests(fetched.have.hash):
+            fetched = replace(fetched, have=await self._with_digest(row, fetched))
         content = self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
+
+    async def _with_digest(self, row: StateRow, fetched: Fetched) -> Have:
+        """What is published again has a digest, where the Source gives none."""
+        if fetched.content is not None:
+            found = digest_of(io.BytesIO(fetched.content))
+        else:
+            with self._disk.open_part(row.loc, keep=True) as part:
+                found = await asyncio.to_thread(digest_of, part)
+        return replace(fetched.have, hash=" ".join(filter(None, (fetched.have.hash, found))))
 
     def _put_in_place(self, row: StateRow, fetched: Fetched) -> bytes | None:
         """Put what was fetched in its place; return the content if it is in memory."""
@@ -224,7 +245,9 @@ class Store:
             have = replace(have, hook_failed=True)
         elif self._hook is not None and what == "stored":
             await self._call(self._hook, row, event, have, content)
-        self._state.stored(row, have)
+        is_news = what == "stored"
+        outgoing = self._announcing.stored(row, have) if self._announcing and is_news else None
+        self._state.stored(row, have, outgoing)
         return event
 
     def _is_left(self, row: StateRow) -> bool:
@@ -253,12 +276,13 @@ class Store:
         gone = self._removed(path) if path is not None else []
         self._disk.drop_part(row.loc)
         event, have = Event("deleted", row.loc, row.path, "deleted"), row.have or Have()
+        outgoing = self._announcing.deleted(row) if self._announcing and was_held else None
         if self._is_left(row):
-            self._state.stored(row, have)
+            self._state.stored(row, have, outgoing)
             return event if is_there else None
         if self._hook is not None and was_held:
             await self._call(self._hook, row, event, have, None)
-        self._state.removed(row)
+        self._state.removed(row, outgoing)
         for folder in gone:
             self._state.forget_folder(folder)
         return event if was_held else None

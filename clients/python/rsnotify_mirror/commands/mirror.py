@@ -24,6 +24,7 @@ from typer import Argument, Option
 
 from rsnotify.cli.options import (
     AS_USUAL,
+    Base,
     Commands,
     DryRun,
     Json,
@@ -36,7 +37,13 @@ from rsnotify.cli.options import (
 )
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.target import (
+    HERE,
+    Hub,
+    checked_name,
+    token_of_environment,
+    token_of_source,
+)
 from rsnotify.cli.watched import MaxBehind, Numbers, judge
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.sd_notify import READY, STATUS, notify
@@ -50,6 +57,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
+from rsnotify_mirror.republishing import Republication
 from rsnotify_mirror.state import FILE, START, DueMark, State
 from rsnotify_mirror.storing import Hook, command_hook
 
@@ -183,7 +191,13 @@ async def mirror(
         str | None,
         Option(metavar="TIME", help="Audit the copy so often, such as 7d, and repair it."),
     ] = None,
+    republish: Annotated[
+        str | None,
+        Option(metavar="SET", help="Publish the copy to the hub's set; with --base."),
+    ] = None,
+    base: Base = None,
     requests: Requests = AS_USUAL,
+    hub: Hub = HERE,
 ) -> None:
     if status:
         raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
@@ -196,6 +210,10 @@ async def mirror(
         raise typer.BadParameter("--dump-every goes with one set in a directory, without --once")
     if verify_every is not None and (once or stdout or dry_run):
         raise typer.BadParameter("--verify-every goes without --once, --stdout and --dry-run")
+    if (republish is None) != (base is None):
+        raise typer.BadParameter("--republish goes with --base: say where the copy is served")
+    if republish is not None and (directory is None or all_sets or sources[1:] or dry_run):
+        raise typer.BadParameter("--republish goes with one set in a directory, not with --dry-run")
     verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
@@ -208,7 +226,7 @@ async def mirror(
         has_files=not stdout,
         same_site=same_site,
     )
-    token = token_of_environment()
+    token = token_of_environment() if republish is None else token_of_source()
     for source in sources:
         check_address(source, directory)
     if dry_run:
@@ -223,6 +241,11 @@ async def mirror(
         options, token, once, exec_, shown, StatusReporter(Numbers(metrics)), dumping or None
     )
     run = run._replace(verify_seconds=verify_seconds or None)
+    if republish is not None:
+        with hub.token() as hub_token:
+            to = Republication(hub.url, checked_name(republish), base or "", hub_token)
+            run = run._replace(republish=to)
+            raise typer.Exit(await run.one(sources[0], directory))
     if is_one:
         raise typer.Exit(await run.one(sources[0], directory))
     sets = SetMirrors(
@@ -288,6 +311,7 @@ class MirrorRun(NamedTuple):
     reporter: "StatusReporter"
     dumping: Dumping | None = None
     verify_seconds: float | None = None
+    republish: Republication | None = None
 
     async def one(self, url: str, directory: Path | None) -> int:
         """One Source in this directory, or in none; the exit status."""
@@ -320,6 +344,7 @@ class MirrorRun(NamedTuple):
                 hook=hook,
                 report=report,
                 on_status=self.reporter.report,
+                republish=self.republish,
             ) as mirror:
                 work = asyncio.create_task(mirror.once() if self.once else mirror.run())
                 tasks = [work, asyncio.create_task(show(mirror, self.shown, report))]
@@ -404,6 +429,8 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
         yield f"in step since {status.in_step_since}, as of {status.in_step_at}"
     else:
         yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
+    if status.to_publish is not None:
+        yield f"{counted(status.to_publish, 'change')} to publish"
     if status.verified_at is not None:
         found = f"{status.verified_repaired} repaired, {status.verified_wrong} still wrong"
         yield f"verified at {status.verified_at}: {found}"

@@ -1,0 +1,38 @@
+"""A directory that a web server of others shows, at an address that stays."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+class Files(SimpleHTTPRequestHandler):
+    """The files of a directory."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class FileServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:  # a client that was killed
+        pass
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[str]:
+    """The address of the directory, which need not be there yet."""
+    server = FileServer(("127.0.0.1", 0), partial(Files, directory=str(directory)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,233 @@
+"""A copy that is a Source in its turn: its set has what the copy has, whatever is killed."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pytest
+
+from clients.python.tests.mirror.serving import serving
+from rsnotify.cli.target import asked, hub_at
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Link
+from rsnotify_client import Publisher
+from rsnotify_mirror import Event, Republication
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.report import status_of
+from rsnotify_mirror.state import LOADED, State
+from tests.support.forks import Ended
+from tests.support.hub_processes import HubProcess
+from tests.support.running import TOKEN, clean_environment
+from tests.support.sources import CAPABILITIES, Source, digest
+
+BASE = "https://copy.example/"
+
+
+@pytest.fixture
+def to(real_hub: HubProcess, set_name: str) -> Republication:
+    return Republication(real_hub.url, set_name, BASE, TOKEN)
+
+
+async def republished(source: Source, copy: Path, to: Republication, **options: object) -> bool:
+    chosen = Options(**options)
+    async with AsyncMirror(source.url + CAPABILITIES, copy, chosen, republish=to) as mirror:
+        return await mirror.once()
+
+
+def address(source: Source, name: str, base: str = BASE) -> str:
+    """Where the copy of a resource is served."""
+    return f"{base}{quote(source.url.removeprefix('http://'))}/{quote(unquote(name))}"
+
+
+def known(hub: HubProcess, set_name: str, loc: str) -> dict[str, object]:
+    with hub_at(hub.url, TOKEN) as client:
+        found: dict[str, object] = asked(
+            client, "GET", f"/api/sets/{set_name}/resources?loc={quote(loc, safe='')}"
+        ).content
+    return found
+
+
+def count(hub: HubProcess, set_name: str) -> int:
+    with hub_at(hub.url, TOKEN) as client:
+        found: int = asked(client, "GET", f"/api/sets/{set_name}/resources").content["resources"]
+    return found
+
+
+async def test_a_set_has_what_the_copy_has_with_the_copy_s_addresses(
+    source, copy, real_hub, set_name, to
+):
+    assert await republished(source, copy, to)
+    assert count(real_hub, set_name) == 3
+    content = b"first a"
+    found = known(real_hub, set_name, address(source, "a.txt"))
+    told = {"hash": digest(content), "length": len(content)}
+    assert {name: found[name] for name in (*told, "lastmod")} == told | {"lastmod": str(source.at)}
+    assert found["links"] == [
+        {"rel": "via", "href": source.loc("a.txt"), "modified": str(source.at)} | told
+    ]
+
+
+async def test_each_change_is_published_once_it_is_stored(source, copy, real_hub, set_name, to):
+    assert await republished(source, copy, to)
+    begun = len(real_hub.journal(set_name))
+    changes = [
+        source.change("a.txt", b"second"),
+        source.change("a%20new%2525.txt", b"new"),
+        source.change("b.txt", None),
+    ]
+    assert await republished(source, copy, to)
+    told = {change.loc: change for change in real_hub.journal(set_name)[begun:]}
+    names = ("a.txt", "a%20new%2525.txt", "b.txt")
+    assert told.keys() == {address(source, name) for name in names}
+    kinds = [told[address(source, name)].change for name in names]
+    assert kinds == ["updated", "created", "deleted"]
+    for name, change in zip(names, changes, strict=True):
+        found = told[address(source, name)]
+        assert (found.hash, found.length) == (change.hash, change.length)
+        assert found.lastmod == change.lastmod
+        assert [link.rel for link in found.links] == ["via"]
+
+
+async def test_a_chain_keeps_the_link_to_its_origin(source, copy, real_hub, set_name, to):
+    via = Link("via", "http://origin.example/a")
+    source.change("a.txt", b"second", links=(via,))
+    assert await republished(source, copy, to)
+    assert known(real_hub, set_name, address(source, "a.txt"))["links"] == [
+        {"rel": "via", "href": via.href}
+    ]
+
+
+async def test_what_the_source_gives_no_digest_of_gets_one(source, copy, real_hub, set_name, to):
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
+        source.change("a.txt", b"second", hash=None)
+        assert await mirror.once()
+    source.change("b.txt", b"third", hash=None)
+    assert await republished(source, copy, to)
+    source.change("c.txt", b"fourth", hash=None)
+    assert await republished(source, copy, to)
+    for name, content in (("a.txt", b"second"), ("b.txt", b"third"), ("c.txt", b"fourth")):
+        assert known(real_hub, set_name, address(source, name))["hash"] == digest(content)
+
+
+async def test_a_copy_that_was_changed_without_its_set_is_loaded_again(
+    source, copy, real_hub, set_name, to
+):
+    assert await republished(source, copy, to)
+    source.change("a.txt", b"second")
+    source.change("b.txt", None)
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
+        assert await mirror.once()
+    source.change("c.txt", b"third")
+    assert await republished(source, copy, to, max_delete=50)
+    assert count(real_hub, set_name) == 2
+    assert known(real_hub, set_name, address(source, "a.txt"))["hash"] == digest(b"second")
+    assert known(real_hub, set_name, address(source, "c.txt"))["hash"] == digest(b"third")
+
+
+async def test_a_set_that_has_lost_something_is_loaded_again(source, copy, real_hub, set_name, to):
+    assert await republished(source, copy, to)
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.deleted(set_name, address(source, "a.txt"))
+    assert count(real_hub, set_name) == 2
+    assert await republished(source, copy, to)
+    assert count(real_hub, set_name) == 3
+
+
+async def test_a_set_that_has_something_else_keeps_it(source, copy, real_hub, set_name, to):
+    events: list[Event] = []
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        for number in range(50):
+            publisher.created(set_name, f"https://other.example/{number}")
+    url = source.url + CAPABILITIES
+    async with AsyncMirror(url, copy, republish=to, report=events.append) as mirror:
+        assert not await mirror.once()
+    assert count(real_hub, set_name) == 50
+    assert "would delete" in str([each.problem for each in events if each.problem])
+    assert await republished(source, copy, to, max_delete=100)
+    assert count(real_hub, set_name) == 3
+
+
+async def test_a_copy_without_files_is_not_published(source, copy, to):
+    with pytest.raises(InvalidSettings, match="without files"):
+        await republished(source, copy, to, has_files=False)
+
+
+@pytest.mark.parametrize("base", ["copy.example", "https://copy.example/?a", "ftp://c.example/"])
+async def test_the_base_is_an_address(source, copy, to, base):
+    with pytest.raises(InvalidSettings, match="--base"):
+        await republished(source, copy, Republication(to.hub, to.set_name, base, TOKEN))
+
+
+async def test_a_chain_of_copies_is_the_origin(source, tmp_path, real_hub, set_name):
+    first, last = tmp_path / "first", tmp_path / "last"
+    with serving(first) as base:
+        to = Republication(real_hub.url, set_name, base, TOKEN)
+        assert await republished(source, first, to)
+        source.change("a.txt", b"second")
+        source.change("b.txt", None)
+        assert await republished(source, first, to)
+        url = f"{real_hub.url}/{set_name}"
+        async with AsyncMirror(url, last) as mirror:
+            assert await mirror.once()
+        assert (await audit(url, last)).is_in_sync
+    assert contents(last) == contents(first)
+
+
+def contents(copy: Path) -> list[bytes]:
+    """Of all its files, whatever their names."""
+    files = (each for each in copy.rglob("*") if each.is_file())
+    return sorted(each.read_bytes() for each in files if not each.name.startswith(".rsnotify"))
+
+
+async def test_what_waits_is_told_by_the_status(source, copy, real_hub, set_name, to):
+    assert await republished(source, copy, to)
+    with State(copy, is_writer=False) as state:
+        assert status_of(state).to_publish == 0
+    source.change("a.txt", b"second")
+    with State(copy) as state:  # as if it had been killed before it was told that it is loaded
+        state.set_fact(LOADED, None)
+    with State(copy, is_writer=False) as state:
+        assert status_of(state).to_publish == 3
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
+        assert await mirror.once()
+    with State(copy, is_writer=False) as state:
+        assert status_of(state).to_publish is None
+
+
+def command(source: Source, copy: Path, hub: HubProcess, *words: str, token: str = TOKEN) -> Ended:
+    line = [sys.executable, "-m", "rsnotify", "mirror", source.url + CAPABILITIES, str(copy)]
+    chosen = {"RSNOTIFY_TOKEN": token, "RSNOTIFY_URL": hub.url}
+    done = subprocess.run(
+        [*line, "--once", *words],
+        env=clean_environment() | chosen,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "status", "said"),
+    [
+        (("--base", BASE), TOKEN, 0, ""),
+        ((), TOKEN, 2, "--republish goes with --base"),
+        (("--base", BASE, "--dry-run"), TOKEN, 2, "not with --dry-run"),
+        (("--base", BASE, "--all-sets"), TOKEN, 2, "goes with one set"),
+        (("--base", "copy.example"), TOKEN, 2, "--base copy.example"),
+        (("--base", BASE), "wrong", 2, "the token"),
+    ],
+)
+async def test_the_command_says_what_is_wrong(
+    source, copy, real_hub, set_name, words, token, status, said
+):
+    words = ("--republish", set_name, *words)
+    ended = await asyncio.to_thread(command, source, copy, real_hub, *words, token=token)
+    assert ended.status == status, ended.err
+    assert said in ended.err
+    if not status:
+        assert count(real_hub, set_name) == 3
