@@ -7,7 +7,7 @@ tells of refused requests, no request to another host, no token in an address.
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pytest_asyncio
@@ -63,10 +63,16 @@ async def page(chromium: Browser, page_hub: RunningHub, set_name: str) -> AsyncI
         yield page
 
 
+class Place(Protocol):
+    """A hub, or what leads to one."""
+
+    url: str
+
+
 @asynccontextmanager
 async def opened(
     chromium: Browser,
-    hub: RunningHub,
+    hub: Place,
     set_name: str,
     **options: Any,
 ) -> AsyncIterator[Page]:

@@ -1,10 +1,13 @@
 // The same children of the root as `xml.js` gives, by the browser's own parser.
 //
-// A DOMParser takes a whole document, so nothing is known before its end.
+// A DOMParser takes a whole document, so nothing is known before its end. What is no document of ours
+// is not given to it: it makes a page with a style of what it cannot read, and where the policy of a
+// web page allows no styles, browsers complain of that in their console.
 
 import { Rejected } from "./errors.js";
 
 const TEXTS = [3, 4]; // text and CDATA
+const ROOT = /<(?:[^\s<>/:]+:)?(?:urlset|sitemapindex)[\s/>]/;
 
 export class DomReader {
   root = undefined;
@@ -21,6 +24,7 @@ export class DomReader {
     if (/<!DOCTYPE/i.test(text)) {
       throw new Rejected("a DOCTYPE is not accepted: ResourceSync documents have none");
     }
+    if (!ROOT.test(text)) throw new Rejected("it has no element urlset or sitemapindex");
     const parsed = new DOMParser().parseFromString(text, "application/xml");
     const error = parsed.querySelector("parsererror");
     if (error) throw new Rejected(`not well-formed XML: ${error.textContent.trim().slice(0, 200)}`);

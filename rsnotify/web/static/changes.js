@@ -19,11 +19,15 @@ let drawn = 0;
 let isPaused = false;
 
 export function add(changes) {
-  newest = changes.slice(-ROWS).reverse().concat(newest).slice(0, ROWS);
+  newest = changes.slice(-ROWS).toReversed().concat(newest).slice(0, ROWS);
   schedule();
 }
 
-export const addPast = (changes) => add(changes.filter(({ datetime }) => datetime > (last() ?? "")));
+/** What was before all that is shown. */
+export function addPast(changes) {
+  newest = newest.concat(changes.toReversed()).slice(0, ROWS);
+  schedule();
+}
 
 export function addGap(after, until) {
   newest = [{ gap: `Changes are missing after ${after}${until ? ` until ${until}` : ""}: see the Change Lists.` }, ...newest];

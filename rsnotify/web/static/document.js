@@ -1,8 +1,8 @@
 /** A document of this hub as a page; by this tab's token a private one too. */
 
 import { HOME, read } from "./api.js";
+import { parseDocument } from "./client/rsnotify.js";
 import { ago, counted, foreign, link, listed, make, number, row, table, tag, the } from "./dom.js";
-import { childrenOf, mdOf, ofTerms, rootOf, textOf } from "./notification.js";
 import { token } from "./token.js";
 
 const ROWS = 1000; // shown
@@ -13,10 +13,8 @@ here.searchParams.delete("access_token"); // it goes into no other address
 const { problem } = the;
 
 function show(xml) {
-  const root = rootOf(xml);
-  const { capability = "", ...md } = mdOf(root);
-  const entries = childrenOf(root, "url", "sitemap");
-  const name = `${nameOf(capability)}${root.localName === "sitemapindex" ? " Index" : ""}`;
+  const { root, md: { capability = "", ...md }, links, entries } = parseDocument(xml);
+  const name = `${nameOf(capability)}${root === "sitemapindex" ? " Index" : ""}`;
   document.title = `${name}: ${decodeURI(here.pathname)} – rsnotify`;
   document.querySelector("h1").textContent = name;
   problem.textContent = "";
@@ -25,7 +23,7 @@ function show(xml) {
   const raw = new URL(here);
   raw.searchParams.set("format", "xml");
   the.content.prepend(make.div({ className: "card" }, make.p({}, make.code({}, here.href)), ...times,
-    ...linksOf(root).map((each) => make.p({}, ...each)),
+    ...links.map((each) => make.p({}, ...linked(each))),
     make.p({}, `${counted(entries.length, "entry", "entries")}${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
       make.a({ href: `${HOME.href}?${query}` }, "Validate this"), " · ", make.a({ href: raw.href }, "Raw XML"))));
   const rows = entries.slice(0, ROWS).map(rowOf);
@@ -40,13 +38,12 @@ function show(xml) {
 const nameOf = (capability) => NAMES[capability] ?? (capability.replace(/(list|dump)/, " $1").replace(/[-_]/g, " ")
   .replace(/(^| )./g, (each) => each.toUpperCase()) || "Document");
 
-const linksOf = (parent) => ofTerms(parent, "ln").map((ln) => [`${ln.getAttribute("rel")}: `, link(ln.getAttribute("href"))]);
+const linked = ({ rel, href }) => [`${rel}: `, link(href)];
 
-function rowOf(entry) {
-  const { change, capability, datetime, ...rest } = mdOf(entry);
-  const when = datetime || rest.at || rest.from || textOf(entry, "lastmod");
+function rowOf({ loc, lastmod, links, md: { change, capability, datetime, ...rest } }) {
+  const when = datetime || rest.at || rest.from || lastmod;
   const what = change || capability;
-  const made = row([link(textOf(entry, "loc")), ...linksOf(entry).flatMap((each) => [make.br(), ...each])],
+  const made = row([link(loc), ...links.flatMap((each) => [make.br(), ...linked(each)])],
     what ? tag(what) : "",
     when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "",
     foreign(listed(rest)));

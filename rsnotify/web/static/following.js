@@ -1,103 +1,81 @@
-/** The set's channel, followed across lost connections: each change once, none left out. */
+/** The set's channel, followed by the JavaScript client; and how far this page has got. */
 
-import { address, channelOf, read, send } from "./api.js";
-import { connect } from "./connection.js";
+import { address, channelOf, read } from "./api.js";
+import { notifications, parseDocument } from "./client/rsnotify.js";
 import { set } from "./here.js";
-import { parse } from "./notification.js";
+import { token } from "./token.js";
 
-const FIRST_MS = 500;
-const LONGEST_MS = 15_000;
-const REFUSALS = 2; // one alone may be of a hub that was restarted meanwhile
-const NOT_KEPT = [400, 410, 4400, 4410]; // the hub no longer knows the cursor
+const NOT_KEPT = [400, 410]; // the hub has no history there
 export const PAST = 50; // changes that are shown of what was before
 
 export let cursor = null; // everything up to it has been handed on
 export let isLost = false; // nothing comes now
 let heard = {};
-let end = () => {};
-let timer = 0;
-let isCut = false;
-let failures = 0;
-let refusals = 0; // of WebSockets, by a hub that answers
-
-export const delay = (before, chance) => Math.min(LONGEST_MS, FIRST_MS * 2 ** before) * (0.5 + chance / 2);
+let leaving = new AbortController();
+let begun = null; // where this page began
+let hasPast = false;
 
 /** `from` a position or `until` one. */
-export const history = async (part) => parse(await read(address(
-  `${set.name}/changelist.xml?${new URLSearchParams({ ...part, limit: PAST })}`))).changes;
+export async function history(part) {
+  const query = new URLSearchParams({ ...part, limit: PAST });
+  const { entries } = parseDocument(await read(address(`${set.name}/changelist.xml?${query}`)));
+  return entries.map(({ loc, md: { change = "", datetime = "" } }) => ({ loc, change, datetime }));
+}
 
 /** `by` has `past(changes)`, `notification(changes)`, `state(text, isBad)` and `gap(after, from)`. */
 export function follow(by) {
   heard = by;
-  go();
+  join();
 }
 
 export function cut() {
-  isCut = true;
-  clearTimeout(timer);
-  end();
+  leaving.abort();
   become("cut by you", true);
 }
 
-export function join() {
-  isCut = false;
-  go();
+/** From the cursor on, if there is one. */
+export async function join() {
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const options = {
+    position: cursor,
+    token: token(),
+    signal,
+    onGap: ({ from, until }) => heard.gap(from, until),
+    onState: (state) => { if (!signal.aborted) stands(state); },
+  };
+  try {
+    for await (const { until, timed } of notifications(channelOf(set.name), options)) {
+      cursor = until;
+      heard.notification(timed.map(({ position, change: { change = "", loc } }) => ({ loc, change, datetime: position })));
+    }
+  } catch ({ message }) {
+    become(`stopped: ${message}`, true);
+  }
 }
 
-function become(text, isBad) {
+function stands({ state, position, error }) {
+  if (state === "waiting") become(`connection lost: ${error.message}; trying again`, true);
+  else if (state === "catching-up") become("catching up…");
+  else {
+    cursor = position ?? cursor;
+    begun ??= position;
+    if (!hasPast) past();
+    become("live");
+  }
+}
+
+/** What was before this page began; if it cannot be had now, it is asked for with the next connection. */
+async function past() {
+  hasPast = true;
+  try {
+    heard.past(await history({ until: begun }));
+  } catch ({ status }) {
+    hasPast = NOT_KEPT.includes(status);
+  }
+}
+
+function become(text, isBad = false) {
   isLost = isBad;
   heard.state(text, isBad);
-}
-
-async function go() {
-  try {
-    if (cursor === null) await begin();
-  } catch ({ message, status }) {
-    ended({ reason: message, isFinal: [401, 403, 404].includes(status) });
-    return;
-  }
-  if (isCut) return;
-  // Only a stream takes a token in a header; but a browser opens six of them at most.
-  const transport = set.private || refusals >= REFUSALS ? "stream" : "websocket";
-  const opened = () => {
-    failures = 0;
-    become("live");
-  };
-  end = connect(transport, channelOf(set.name), cursor, { opened, frame, ended });
-}
-
-async function begin() {
-  const answer = await send("GET", channelOf(set.name)); // not HEAD: an error has its reason in the body
-  answer.body?.cancel();
-  const head = answer.headers.get("rsnotify-from");
-  const changes = await history({ until: head }).catch((error) => {
-    if (NOT_KEPT.includes(error.status)) return [];
-    throw error;
-  });
-  if (isCut) return;
-  cursor = head;
-  heard.past(changes);
-}
-
-function frame(text) {
-  const notification = parse(text);
-  if (!(notification.until > cursor)) return;
-  if (notification.from !== cursor) heard.gap(cursor, notification.from);
-  cursor = notification.until;
-  heard.notification(notification.changes);
-}
-
-function ended({ code, reason, isFinal, isRefused }) {
-  if (isCut) return;
-  refusals = isRefused ? refusals + 1 : 0;
-  if (NOT_KEPT.includes(code)) {
-    heard.gap(cursor, null);
-    cursor = null;
-  } else if (isFinal) {
-    become(`stopped: ${reason}`, true);
-    return;
-  }
-  timer = setTimeout(go, delay(failures, Math.random()));
-  failures += 1;
-  become(`connection lost${reason ? `: ${reason}` : ""}; trying again`, true);
 }

@@ -9,6 +9,8 @@ const RETRY_MS = 2000;
 
 export const asked = new URLSearchParams(location.search);
 
+if (["set", null].includes(asked.get("view"))) import("./client/rsnotify.js").catch(() => {}); // it is needed soon
+
 export const problem = (text) => { the.problem.textContent = text; };
 
 const name = asked.get("set");

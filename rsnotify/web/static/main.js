@@ -1,7 +1,7 @@
 /** The frame of the views: links, the token, and the one view that is shown. */
 
 import { submits, say, the } from "./dom.js";
-import { problem, rights, set, view } from "./here.js";
+import { asked, problem, rights, set, view } from "./here.js";
 import { change, takeFromAddress, token } from "./token.js";
 
 const answer = the.token.querySelector("output");
@@ -14,9 +14,11 @@ for (const link of document.querySelectorAll("nav a")) {
 for (const place of document.querySelectorAll(".set-name")) place.textContent = set?.name ?? "a set";
 if (set || !["set", "debugger"].includes(view)) {
   const place = document.querySelector(`[data-view=${view}]`);
-  import(`./${view}.js`).then(() => { place.hidden = false; }, // not before: its forms would leave the page
-    () => problem("The hub did not send all of this page: open it again."));
-}
+  import(`./${view}.js`).then(() => { // not before: its forms would leave the page
+    the.opening.hidden = true;
+    place.hidden = false;
+  }, () => problem("The hub did not send all of this page: open it again."));
+} else the.opening.textContent = asked.get("set") ?? "No set yet";
 
 const isUsed = token() !== "";
 the["no-token"].hidden = isUsed;
