@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from rsnotify_mirror.mirror import AsyncMirror
     from rsnotify_mirror.plan import Options, Selection
     from rsnotify_mirror.report import Event
-    from rsnotify_mirror.republishing import Republication
+    from rsnotify_mirror.republication import Republication
 
 _PLACES = {
     "AsyncMirror": "rsnotify_mirror.mirror",
     "Event": "rsnotify_mirror.report",
     "Mirror": "rsnotify_mirror.blocking",
     "Options": "rsnotify_mirror.plan",
-    "Republication": "rsnotify_mirror.republishing",
+    "Republication": "rsnotify_mirror.republication",
     "Selection": "rsnotify_mirror.plan",
 }
 

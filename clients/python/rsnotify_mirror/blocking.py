@@ -17,7 +17,7 @@ from rsnotify_client.token import Token
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event, OnStatus, Report
-from rsnotify_mirror.republishing import Republication
+from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.storing import Hook
 
 Made = TypeVar("Made")

@@ -33,7 +33,8 @@ from rsnotify_mirror.fetch import Fetcher
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
-from rsnotify_mirror.republishing import Republication, Republisher
+from rsnotify_mirror.republication import Republication
+from rsnotify_mirror.republishing import Republisher
 from rsnotify_mirror.state import GONE_SECONDS, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers

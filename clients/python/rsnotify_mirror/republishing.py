@@ -18,31 +18,27 @@ from functools import partial
 from time import time
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
-import msgspec
 from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, as_ascii
+from rsnotify.resourcesync.change import Change, ChangeKind
 from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.blocking_threads import BlockingThreads, beside
 from rsnotify_client.errors import TimedOut
-from rsnotify_client.folder import checked_base
 from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import LoadRequest, load, path_of_resources, position, spooled
-from rsnotify_client.moments import exact
 from rsnotify_client.network import NetworkOptions
 from rsnotify_client.outbox import Execute, OutboxTable
-from rsnotify_client.provenance import VIA, publishable, with_via
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.queue import Batch, OutboxError, channel_of, encode
-from rsnotify_client.resource import SourceResource, digests
+from rsnotify_client.resource import digests
 from rsnotify_client.sender import RefusedChange, Sender
-from rsnotify_client.token import HeldToken, Token
+from rsnotify_client.token import HeldToken
 from rsnotify_mirror.disk import Disk, digest_of
-from rsnotify_mirror.plan import Have, kept_links
+from rsnotify_mirror.plan import Have
 from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.republication import PublishedPlace, Republication, described
 from rsnotify_mirror.state import FILE, LOADED, PLACE, Outgoing, State, StateRow
 
 log = logging.getLogger(__name__)
@@ -54,39 +50,6 @@ PATIENCE_SECONDS = (
 LET_GO_SECONDS = 1.0
 
 Made = TypeVar("Made")
-
-
-class Republication(msgspec.Struct, frozen=True):
-    """A set of a hub that a copy is published to; `base` is where the copy's directory is served.
-
-    The set belongs to the copy: whatever else it has is deleted from it, within the delete guard.
-    """
-
-    hub: str
-    set_name: str
-    base: str
-    token: Token | None = None
-
-
-def described(
-    base: str, path: str, wanted: SourceResource, have: Have, kind: ChangeKind
-) -> Change | None:
-    """A change of the copy as its set has it; None if no hub would take its address.
-
-    The Source's datetime is the change's own, as far as the hub can keep it, and its `lastmod`
-    where the Source states none.
-    """
-    at = None if wanted.position is None else str(Position(wanted.position))
-    loc, origin = base + quote(path), Link(VIA, as_ascii(wanted.loc))
-    if kind == "deleted":
-        change = Change(loc, kind, wanted.lastmod or at, at, links=tuple(kept_links(wanted.links)))
-        return publishable(with_via(change, origin))[0]
-    digest = next(map(":".join, digests(have.hash).items()), None)
-    said: Any = {"hash": digest, "length": have.length, "type": wanted.type}
-    links = tuple(kept_links(wanted.links))
-    change = Change(loc, kind, have.lastmod or at, at, links=links, **said)
-    origin = replace(origin, modified=exact(have.lastmod), **said)
-    return publishable(with_via(change, origin))[0]
 
 
 # --- what waits in the file of the copy ----------------------------------------------------------
@@ -188,17 +151,16 @@ class Republisher:
         network: NetworkOptions | None,
         report: Report,
     ) -> None:
-        self._to = replace(to, base=checked_base(to.base), hub=to.hub.rstrip("/"))
+        self._place = PublishedPlace.of(to)
         self._channel = channel_of(to.set_name)
         self._state = state
         self._max_delete = max_delete
         self._network = network
         self._report = report
         self._token = HeldToken.of(to.token)
-        self._hub = HubClient(self._to.hub, self._token, network=network)
+        self._hub = HubClient(self._place.hub, self._token, network=network)
         self._threads = BlockingThreads(2)
-        self._place = f"{self._to.hub} {to.set_name} {self._to.base}"
-        self._is_on = state.fact(PLACE) == self._place  # what is stored waits to be published
+        self._is_on = state.fact(PLACE) == str(self._place)  # what is stored waits to be published
         self._sends = False
         self._attempted = asyncio.Event()
         self._trouble: Rejected | TryAgain | None = None  # of the last attempt to load it
@@ -219,7 +181,7 @@ class Republisher:
     def _outgoing(self, row: StateRow, have: Have, kind: ChangeKind) -> Outgoing | None:
         if not self._is_on or row.path is None:
             return None
-        change = described(self._to.base, row.path, row.wanted, have, kind)
+        change = described(self._place.base, row.path, row.wanted, have, kind)
         if change is None:
             self._say(f"not published: {row.loc}: no hub would take the address of its file")
             return None
@@ -312,7 +274,7 @@ class Republisher:
         """A set that lost something, or was made anew, gets the whole again."""
         if not self._is_loaded or self._state.outgoing():
             return
-        path = path_of_resources(self._to.set_name)
+        path = path_of_resources(self._place.set_name)
         try:
             answer = await beside(self._threads, self._hub.ask, "GET", path)
             count = answer.object("resources")["resources"]
@@ -321,14 +283,14 @@ class Republisher:
         if count != (held := self._state.held_files()) and not self._state.outgoing():
             log.warning(
                 "%s has %d resources and the copy %d: all is loaded again",
-                *(self._to.set_name, count, held),
+                *(self._place.set_name, count, held),
             )
             self._state.set_fact(LOADED, None)
             self._state.commit()
 
     async def _load(self) -> None:
-        as_of = await beside(self._threads, position, self._hub, self._to.set_name)
-        self._state.set_fact(PLACE, self._place)
+        as_of = await beside(self._threads, position, self._hub, self._place.set_name)
+        self._state.set_fact(PLACE, str(self._place))
         self._state.set_fact(LOADED, None)
         self._state.commit()
         self._is_on = True  # from now on what is stored waits, too
@@ -346,11 +308,11 @@ class Republisher:
             with State(directory, is_writer=False) as state, closing(Disk(directory)) as disk:
                 state.database.execute("BEGIN")
                 newest = state.newest_outgoing()
-                states = states_of(state, disk, self._to.base)
+                states = states_of(state, disk, self._place.base)
                 body = stack.enter_context(spooled(states))
             # Somebody may have followed the set while it was empty.
             request = LoadRequest(publish=True, max_delete=self._max_delete, as_of=as_of)
-            to = (self._to.hub, self._token, self._to.set_name)
+            to = (self._place.hub, self._token, self._place.set_name)
             return load(*to, body, request, network=self._network), newest
 
     def _note(self, refused: RefusedChange) -> None:

@@ -24,12 +24,15 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_client.hub import HubClient
+from rsnotify_client.loading import position
 from rsnotify_mirror.dumping.changes import make_window
-from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
+from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, PublishedAs, make
 from rsnotify_mirror.dumping.dump_documents import GENERATIONS, Generation
 from rsnotify_mirror.dumping.generations import PUBLISHED, SCHEMES, Bucket, DumpFolder
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.paths import OURS
+from rsnotify_mirror.republication import PublishedPlace
+from rsnotify_mirror.state import LOADED, PLACE, State
 
 commands = Commands()
 
@@ -135,6 +138,12 @@ def dump(
         up=capability_list,
     )
     announce = announce and checked_name(announce)
+    if announce is not None and (place := _published_to(copy, announce, hub.url)) is not None:
+        with hub.connected() as client:
+            at = Position.parse(position(client, announce))
+        own = f"{place.hub}/{announce}/capabilitylist.xml"
+        published = PublishedAs(place.base, at)
+        options = options._replace(up=capability_list or own, published=published)
     bucket = Bucket(out) if out.startswith(SCHEMES) else None
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         with progress(f"packing {copy}") as show:
@@ -147,6 +156,17 @@ def dump(
                 _announce(folder, announce, client)
     _say_dumped(dumped, folder, json=json)
     raise typer.Exit(1 if dumped.problems else 0)
+
+
+def _published_to(copy: Path, set_name: str, hub: str) -> PublishedPlace | None:
+    """Where the copy is published, if that is this set of this hub: its dumps go with it."""
+    with State(copy, is_writer=False) as state:
+        place = state.fact(PLACE)
+        found = None if place is None else PublishedPlace.parse(place)
+        is_it = found is not None and (found.hub, found.set_name) == (hub.rstrip("/"), set_name)
+        if is_it and state.fact(LOADED) is None:
+            raise Rejected(f"{set_name} has not had all of {copy}: run rsnotify mirror first")
+    return found if is_it else None
 
 
 def _window(copy: Path, zipped: Path, after: str) -> None:

@@ -57,7 +57,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
-from rsnotify_mirror.republishing import Republication
+from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.state import FILE, START, DueMark, State
 from rsnotify_mirror.storing import Hook, command_hook
 

@@ -24,8 +24,9 @@ from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
 _TABLE = """
-CREATE TABLE change (loc TEXT PRIMARY KEY, time INTEGER, change TEXT, package TEXT, member BLOB)
-WITHOUT ROWID;
+CREATE TABLE change (
+  loc TEXT PRIMARY KEY, time INTEGER, change TEXT, package TEXT, member BLOB, named TEXT
+) WITHOUT ROWID;
 """
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ZipMember)
@@ -51,16 +52,21 @@ class Changes:
         time = wanted.position if is_known else int(self._until)
         said = wanted.change if is_known else change
         row = (member.loc, time, said, package, _encoder.encode(member))
-        self._changes.execute("INSERT OR REPLACE INTO change VALUES (?, ?, ?, ?, ?)", row)
+        self._changes.execute("INSERT OR REPLACE INTO change VALUES (?, ?, ?, ?, ?, NULL)", row)
 
-    def deleted(self, loc: str, time: int | None = None) -> None:
-        """It is no more; what was noted of it otherwise is newer."""
+    def deleted(self, loc: str, time: int | None = None, named: str | None = None) -> None:
+        """It is no more; what was noted of it otherwise is newer. `named`: how dumps call it."""
         when = time if self.covers(time) else int(self._until)
         self._changes.execute(
-            "INSERT INTO change VALUES (?, ?, 'deleted', NULL, NULL) ON CONFLICT DO UPDATE"
+            "INSERT INTO change VALUES (?, ?, 'deleted', NULL, NULL, ?) ON CONFLICT DO UPDATE"
             " SET time = excluded.time WHERE change = 'deleted'",
-            (loc, when),
+            (loc, when, named or loc),
         )
+
+    def has(self, loc: str) -> bool:
+        """Whether something was noted of it."""
+        query = "SELECT 1 FROM change WHERE loc = ?"
+        return self._changes.execute(query, (loc,)).fetchone() is not None
 
     # Packages -----------------------------------------------------------------------------------
 
@@ -76,11 +82,11 @@ class Changes:
         last, numbers = int(self.after), count(1)
         writer = new(next(numbers), self.after)
         try:
-            for loc, when, change, package, encoded in self._changes.execute(
+            for _, when, change, package, encoded, named in self._changes.execute(
                 "SELECT * FROM change ORDER BY time, loc"
             ):
                 if encoded is None:
-                    member = _deleted(loc, when)
+                    member = _deleted(named, when)
                 else:
                     member = _decoder.decode(encoded)
                     member.entry = _as_change(member.entry, when, change)

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from hashlib import sha256
+from html import unescape
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.xml_writer import escape, render_link
+from rsnotify.resourcesync.xml_writer import Entry, Md, escape, render_entries, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_mirror.disk import Disk
@@ -28,6 +29,7 @@ from rsnotify_mirror.dumping.parts import PIECES, Pieces
 from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
+from rsnotify_mirror.republication import described as described_as_published
 from rsnotify_mirror.state import State
 
 FOLDER = "resources"  # in a package: no resource is taken for the manifest
@@ -84,8 +86,11 @@ class _Differs(Exception):
 class CopyReader:
     """Reads one copy."""
 
-    def __init__(self, directory: Path, pieces: Pieces = PIECES) -> None:
+    def __init__(
+        self, directory: Path, pieces: Pieces = PIECES, addresses: str | None = None
+    ) -> None:
         self.directory = directory
+        self._addresses = addresses  # those of the copy's own files begin so
         self._pieces = pieces
         self._state = State(directory, is_writer=False)
         self._now = State(directory, is_writer=False)
@@ -203,6 +208,17 @@ class CopyReader:
             current = found[1]
         raise NotAsFetched(f"{self.directory}/{described(seen)[0]}: {why}")
 
+    def entry(self, loc: str, path: str, wanted: SourceResource, have: Have) -> bytes:
+        """As a manifest has it: by the Source's address, or as the copy's set has it."""
+        if (
+            self._addresses is None
+            or (said := described_as_published(self._addresses, path, wanted, have)) is None
+        ):
+            return entry_of(loc, path, wanted, have)
+        place = f"/{name_of(loc, path)}"
+        md = Md(hash=said.hash, length=said.length, type=said.type, path=place)
+        return render_entries("urlset", [Entry(said.loc, said.lastmod, md=md, links=said.links)])
+
     def _read(self, loc: str, seen: str) -> Content:
         path, wanted, have = described(seen)
         descriptor = self._disk.opened(path)
@@ -218,7 +234,7 @@ class CopyReader:
                 content = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         finally:
             os.close(descriptor)
-        entry, name = entry_of(loc, path, wanted, have), name_of(loc, path).encode()
+        entry, name = self.entry(loc, path, wanted, have), name_of(loc, path).encode()
         stamp, length = _stamp(have.lastmod), have.length or 0
         member = ZipMember(loc, entry, name, length, crc, stamp, mark_of(seen))
         return Content(member, wanted, content)
@@ -260,6 +276,11 @@ def entry_of(loc: str, path: str, wanted: SourceResource, have: Have) -> bytes:
         f'<url><loc>{escape(loc)}</loc>{lastmod}<rs:md{digest} length="{have.length}"{kind}'
         f' path="/{escape(name_of(loc, path))}"/>{links}</url>'
     ).encode()
+
+
+def loc_of(entry: bytes) -> str:
+    """The address in an entry of a manifest of ours."""
+    return unescape(entry.partition(b"<loc>")[2].partition(b"</loc>")[0].decode())
 
 
 def name_of(loc: str, path: str) -> str:

@@ -29,7 +29,7 @@ from rsnotify_mirror.dumping.copy_reader import (
     HeldRow,
     NotAsFetched,
     described,
-    entry_of,
+    loc_of,
     mark_of,
 )
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
@@ -51,6 +51,16 @@ Progress = Callable[[int, int], None]
 """Called with how many resources are done, and how many there are."""
 
 
+class PublishedAs(NamedTuple):
+    """How a copy is published whose dumps go with it: by which addresses, and of which moment.
+
+    The moment is one of its set: what the set had then, the copy has.
+    """
+
+    addresses: str
+    at: Position
+
+
 class DumpOptions(NamedTuple):
     """How dumps are made."""
 
@@ -61,6 +71,7 @@ class DumpOptions(NamedTuple):
     keep: int = KEEP
     leaves_out: bool = False  # what the mirror could not fetch, or is not as it was fetched
     up: str | None = None
+    published: PublishedAs | None = None
 
 
 # --- packages ------------------------------------------------------------------------------------
@@ -138,7 +149,7 @@ class Packing(msgspec.Struct):
         if old is None or old.seen == (mark := mark_of(seen)):
             return old is not None
         path, wanted, have = described(seen)
-        if self._is_listed(wanted) or entry_of(loc, path, wanted, have) != old.entry:
+        if self._is_listed(wanted) or self.copy.entry(loc, path, wanted, have) != old.entry:
             return False
         old.seen = mark
         return True
@@ -172,8 +183,8 @@ class Packing(msgspec.Struct):
                     contents[member.loc] = content
             self._put(part, together, contents or package)
             if self.changes is not None:
-                for loc in old:
-                    self.changes.deleted(loc)
+                for loc, member in old.items():
+                    self.changes.deleted(loc, named=loc_of(member.entry))
         self._end_package()
 
     def _members(
@@ -250,14 +261,18 @@ def make(
     copy: Path, folder: DumpFolder, options: DumpOptions, progress: Progress | None = None
 ) -> Dumped:
     """Make a dump of the copy, if it has changed since the last one."""
-    with CopyReader(copy, options.pieces) as reader:
+    published = options.published
+    addresses = None if published is None else published.addresses
+    with CopyReader(copy, options.pieces, addresses) as reader:
         at, last = reader.at(without_failed=options.leaves_out), _last(folder, reader.source)
+        at = at if published is None else published.at
         failed = reader.failed()
         up = options.up or reader.source
-        before = last if last and (last.base, last.up) == (options.base, up) else None
+        is_same = last and (last.up, last.addresses) == (up, addresses)
+        before = last if last and is_same and last.base == options.base else None
         if before is not None and at <= Position.parse(before.at):
             return Dumped(None, tuple(failed))
-        known = last.packages if last and last.up == up else ()
+        known = last.packages if last and is_same else ()
         old = [each for each in known if is_readable(folder.packages, each)]
         old.sort(key=lambda each: each.first)
         changes = None
@@ -279,7 +294,8 @@ def make(
         packages = packing.packages()
         if changes is not None:
             for loc, position in reader.gone(changes.after, at):
-                changes.deleted(loc, position)
+                if addresses is None or changes.has(loc):  # by its own address, if that is known
+                    changes.deleted(loc, position)
             made = changes.packages(folder.packages, run, up, options.limits, options.pieces)
             change_packages = tuple(made)
             same_since = None if change_packages else str(changes.after)
@@ -292,6 +308,7 @@ def make(
         generation = Generation(
             *(run, reader.source, up, options.base, str(at), completed, packages, change_packages),
             same_since=same_since,
+            addresses=addresses,
         )
     kept = [*folder.kept, generation][-options.keep :]
     still_listed = (made.name for each in stretches_of(kept) for made in each.changes or ())

@@ -36,6 +36,7 @@ class Generation(msgspec.Struct, frozen=True):
     changes: tuple[MadePackage, ...] | None = None  # None: nothing says what has changed
     told: tuple[str, ...] = ()  # names of the packages of its Change Dump
     same_since: str | None = None  # if nothing has: since when, for the next Change Dump
+    addresses: str | None = None  # of the copy's own files begin so; None: those of the Source
 
     @property
     def is_in_parts(self) -> bool:

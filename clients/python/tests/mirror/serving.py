@@ -12,6 +12,11 @@ class Files(SimpleHTTPRequestHandler):
     """The files of a directory."""
 
     protocol_version = "HTTP/1.1"
+    asked: set[str]
+
+    def do_GET(self) -> None:
+        self.asked.add(self.path)
+        super().do_GET()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -25,9 +30,10 @@ class FileServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[str]:
-    """The address of the directory, which need not be there yet."""
-    server = FileServer(("127.0.0.1", 0), partial(Files, directory=str(directory)))
+def serving(directory: Path, asked: set[str] | None = None) -> Iterator[str]:
+    """The address of the directory, which need not be there yet; what is asked for is noted."""
+    files = type("AskedFiles", (Files,), {"asked": set() if asked is None else asked})
+    server = FileServer(("127.0.0.1", 0), partial(files, directory=str(directory)))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,8 @@ from clients.python.tests.mirror.serving import serving
 from rsnotify.cli.target import asked, hub_at
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import Publisher
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
@@ -175,6 +178,64 @@ async def test_a_chain_of_copies_is_the_origin(source, tmp_path, real_hub, set_n
             assert await mirror.once()
         assert (await audit(url, last)).is_in_sync
     assert contents(last) == contents(first)
+
+
+def dumped(copy: Path, out: Path, base: str, hub: HubProcess, set_name: str) -> Ended:
+    line = [sys.executable, "-m", "rsnotify", "dump", str(copy), str(out), "--base", base]
+    chosen = {"RSNOTIFY_TOKEN": TOKEN, "RSNOTIFY_URL": hub.url}
+    done = subprocess.run(
+        [*line, "--changes", "--announce", set_name],
+        env=clean_environment() | chosen,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+async def test_the_dumps_of_a_copy_go_with_it(source, tmp_path, real_hub, set_name):
+    first, last, out, asked_for = tmp_path / "first", tmp_path / "last", tmp_path / "out", set()
+    with serving(first, asked_for) as base, serving(out) as out_base:
+        to = Republication(real_hub.url, set_name, base, TOKEN)
+
+        async def dump() -> None:
+            assert await republished(source, first, to)
+            ended = await asyncio.to_thread(dumped, first, out, out_base, real_hub, set_name)
+            assert not ended.status, ended.err
+
+        await dump()
+        url = f"{real_hub.url}/{set_name}"
+        async with AsyncMirror(url, last) as mirror:
+            assert await mirror.once()
+        assert (await audit(url, last)).is_in_sync
+        assert contents(last) == contents(first)
+        assert asked_for == set()  # all came out of the dump
+        source.change("a.txt", b"second")
+        source.change("b.txt", None)
+        await dump()
+        (package,) = zips(out, out_base, "changedump.xml")
+        told = [(each.loc, each.md.change) for each in manifest(package)]
+        assert told == [
+            (address(source, "a.txt", base), "updated"),
+            (address(source, "b.txt", base), "deleted"),
+        ]
+        (package,) = zips(out, out_base, "resourcedump.xml")
+        for each in manifest(package):
+            (via,) = each.links
+            assert (via.rel, via.href.rpartition("/")[0]) == ("via", source.url)
+        async with AsyncMirror(url, last) as mirror:
+            assert await mirror.once()
+        assert contents(last) == contents(first)
+
+
+def zips(out: Path, base: str, name: str) -> list[Path]:
+    entries = parse_document((out / name).read_bytes()).entries
+    return [out / entry.loc.removeprefix(base) for entry in entries]
+
+
+def manifest(package: Path) -> list[Entry]:
+    with zipfile.ZipFile(package) as file:
+        return list(parse_document(file.read("manifest.xml")).entries)
 
 
 def contents(copy: Path) -> list[bytes]:
