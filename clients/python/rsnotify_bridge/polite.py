@@ -110,9 +110,18 @@ class PoliteWeb(Web):
 
     @asynccontextmanager
     async def ask(
-        self, url: str, *, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
     ) -> AsyncIterator[Reply]:
-        """One answer of any status; a redirect waits for its turn, and obeys its own host."""
+        """One answer of any status; a redirect waits for its turn, and obeys its own host. One that
+        the server holds back takes no turn from others."""
+        if patience is not None:
+            async with super().ask(url, headers=headers, patience=patience) as reply:
+                yield reply
+            return
         asked = url
         for _ in range(REDIRECTS + 1):
             async with self._hosts.turn(self, asked):

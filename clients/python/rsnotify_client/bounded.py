@@ -224,8 +224,13 @@ class BoundedResponse(HTTPResponse):
 
     def abort(self) -> None:
         """Wake the thread that waits for more."""
-        with suppress(OSError):  # not TLS's own, which would go on as if there were no TLS
-            socket.socket.shutdown(getattr(self._sock, "socket", self._sock), socket.SHUT_RDWR)
+        abort(self._sock)
+
+
+def abort(sock: Any) -> None:
+    """Wake the thread that waits for this socket."""
+    with suppress(OSError):  # not TLS's own, which would go on as if there were no TLS
+        socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)
 
 
 def reached(reach: Reach, name: str, port: int | None, seconds: float | None) -> socket.socket:
@@ -257,6 +262,7 @@ class _Bounded:
     served = 0
     socks: Proxy | None = None
     reach: Reach | None = None
+    asking: set[Any]
 
     def _new_conn(self) -> socket.socket:
         if self.socks is None and self.reach is not None:
@@ -271,12 +277,16 @@ class _Bounded:
         super().connect()  # type: ignore[misc]
 
     def getresponse(self) -> Any:
+        sock = self.sock  # type: ignore[attr-defined]
+        self.asking.add(sock)
         try:
             answer = super().getresponse()  # type: ignore[misc]
         except ConnectionError as error:
             if self.served:
                 raise StaleConnection from error
             raise
+        finally:
+            self.asking.discard(sock)
         self.served += 1
         return answer
 

@@ -1,6 +1,6 @@
 """Follow a Source, or several sets of a hub: every change once and in order, whatever is lost.
 
-Rules that hold here: one loop for everything, a channel, an event stream, Change Lists that are
+Rules that hold here: one loop for everything, a channel by any transport, Change Lists that are
 polled; where the channel does not reach back, Change Lists do. The place comes from what the Source
 states, never from a clock. Nothing is handed on twice and nothing is left out, as far as the Source
 states it: several changes may have one position, so those at the cursor are remembered. Nothing
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import time
@@ -30,8 +30,12 @@ from rsnotify_client.errors import TokenUnavailable
 from rsnotify_client.moments import is_ahead
 from rsnotify_client.network import Network
 from rsnotify_client.notification import (
+    TRANSPORTS,
     Channel,
+    ChannelTransport,
+    Cut,
     Lost,
+    Payload,
     Received,
     Renewed,
     TooOld,
@@ -52,6 +56,8 @@ Piece = TypeVar("Piece")
 
 FRAMEWORK = "/framework_notification_channel"
 KNOWN_AGAIN = 100  # notifications of a channel, if it repeats itself
+CUTS = 2  # channels in a row that bring nothing, then long polls are tried first
+THREADS = 32  # for requests, besides those that wait for changes
 SET_BACK = "%s; what was received since then may be no more: compare it with the Resource List"
 
 
@@ -250,10 +256,19 @@ class Followed:
 class BaseFollower(Generic[Piece]):
     """The loop of all followers: rounds, and between them pauses, longer while nothing comes."""
 
-    def __init__(self, web: Web, followed: Collection[Followed], *, owns_web: bool = True) -> None:
+    def __init__(
+        self,
+        web: Web,
+        followed: Collection[Followed],
+        transport: ChannelTransport | None,
+        *,
+        owns_web: bool = True,
+    ) -> None:
         self._web = web
         self._followed = followed
         self._owns_web = owns_web
+        self._transport = transport
+        self._cuts = 0
         self._attempt = 0
         self._has_been_connected = False
         self.trouble: str | None = None  # why the Source may have more than was read
@@ -273,6 +288,7 @@ class BaseFollower(Generic[Piece]):
                 except (NotJoined, TooOld) as error:
                     await self._note_gap(error)
                 except (Lost, TryAgain) as error:
+                    self._note_cut(error)
                     await self._pause(error)
                 except Renewed as renewed:
                     log.info("%s", renewed)
@@ -281,6 +297,22 @@ class BaseFollower(Generic[Piece]):
         finally:
             if self._owns_web:
                 await self._web.close()
+
+    @property
+    def _transports(self) -> Sequence[ChannelTransport]:
+        """How the next channel is read: as chosen, or as what is on the way lets through."""
+        if self._transport is not None:
+            return (self._transport,)
+        return ("long-poll", *TRANSPORTS) if self._cuts >= CUTS else TRANSPORTS
+
+    def _note_cut(self, error: Lost | TryAgain) -> None:
+        """Long polls that fail are no better than the others, which are tried again first."""
+        if isinstance(error, Cut):
+            self._cuts += 1
+        elif self._cuts >= CUTS:
+            self._cuts = CUTS - 1
+        elif isinstance(error, Lost):
+            self._cuts = 0
 
     async def _note_gap(self, error: NotJoined | TooOld) -> None:
         """Lists are read where the cursor is too old, else only if asking again did not help.
@@ -329,6 +361,7 @@ class Follower(BaseFollower[Received]):
         heard: Position | None = None,
         when_set_back: Callable[[str], object] | None = None,
         skip: Callable[[str], object] | None = None,
+        transport: ChannelTransport | None = None,
     ) -> None:
         owns_web, web = web is None, web or Web(token, url, network=network)
         if FRAMEWORK in url:  # there is nothing to catch up from
@@ -336,7 +369,7 @@ class Follower(BaseFollower[Received]):
         self._source = Followed(web, url, cursor, offered, lists, heard)
         if when_set_back is not None:
             self._source.timeline.when_set_back = when_set_back
-        super().__init__(web, [self._source], owns_web=owns_web)
+        super().__init__(web, [self._source], transport, owns_web=owns_web)
         self._poll_seconds = poll_seconds
         self._skip = skip or log_skipped
 
@@ -363,7 +396,7 @@ class Follower(BaseFollower[Received]):
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
-        async with open_channel(self._web, address, self.cursor) as channel:
+        async with open_channel(self._web, address, self.cursor, self._transports) as channel:
             self._say_connected(channel_named(address.partition("?")[0]))
             async for received in self._live(channel):
                 yield received
@@ -388,7 +421,7 @@ class Follower(BaseFollower[Received]):
             if (new := timeline.joined(self._read(payload, channel))) is not None:
                 yield new
 
-    def _read(self, payload: bytes | str, channel: Channel) -> Received:
+    def _read(self, payload: Payload, channel: Channel) -> Received:
         """A notification that cannot be read is lost; its changes are asked for again."""
         try:
             return read_notification(payload, self._skip, _is_ahead_in(channel))
@@ -431,13 +464,15 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         *,
         token: Token | HeldToken | None = None,
         network: Network | None = None,
+        transport: ChannelTransport | None = None,
     ) -> None:
-        web, self._url = Web(token, url, network=network), url.rstrip("/")
+        web = Web(token, url, network=network, connections=THREADS + len(cursors))
+        self._url = url.rstrip("/")
         self._sets = {
             name: Followed(web, f"{self._url}/{name}/capabilitylist.xml", cursor)
             for name, cursor in cursors.items()
         }
-        super().__init__(web, self._sets.values())
+        super().__init__(web, self._sets.values(), transport)
 
     async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
         for name, each in self._sets.items():
@@ -449,7 +484,8 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         cursors = {name: each.timeline.cursor for name, each in self._sets.items()}
-        async with open_channel(self._web, channels_address(self._url, cursors), None) as channel:
+        address = channels_address(self._url, cursors)
+        async with open_channel(self._web, address, None, self._transports) as channel:
             for begun in self._begin(channel):
                 yield begun
             async for payload in channel.payloads:
@@ -466,7 +502,7 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
             self._sets[name].timeline.begin(position)
             yield name, standing(self._sets[name].timeline.cursor)
 
-    def _read(self, payload: bytes | str, channel: Channel) -> tuple[str, Received]:
+    def _read(self, payload: Payload, channel: Channel) -> tuple[str, Received]:
         received = read_notification(payload, log_skipped, _is_ahead_in(channel))
         name = set_named(received.up or "")
         if name not in self._sets:

@@ -16,15 +16,21 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
 from rsnotify_client.errors import InvalidArgument, checked_url
 from rsnotify_client.follower import Follower, SetsFollower
-from rsnotify_client.network import NetworkOptions, network_of
-from rsnotify_client.notification import Received, channel_url, position_of
+from rsnotify_client.network import Network, NetworkOptions, network_of
+from rsnotify_client.notification import (
+    TRANSPORTS,
+    ChannelTransport,
+    Received,
+    channel_url,
+    position_of,
+)
 from rsnotify_client.queue import check_name
 from rsnotify_client.token import Token
 
@@ -241,6 +247,21 @@ def _blocking(
         thread.join()
 
 
+class FollowOptions(NamedTuple):
+    """How a Source is followed, whatever is followed of it."""
+
+    token: Token | None
+    poll_seconds: float
+    network: Network
+    transport: ChannelTransport | None
+
+
+def checked_transport(given: ChannelTransport | None) -> ChannelTransport | None:
+    if given is None or given in TRANSPORTS:
+        return given
+    raise InvalidArgument(f"the transport is {given!r}: it must be one of {', '.join(TRANSPORTS)}")
+
+
 def follow(
     url: str,
     *,
@@ -250,6 +271,7 @@ def follow(
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
+    transport: ChannelTransport | None = None,
 ) -> Iterator[FollowedChange]:
     """The changes of a Source, each as it happens; `with change:` says that it is dealt with.
 
@@ -259,8 +281,12 @@ def follow(
     `cursor` keeps the place: a path, a store, or two functions; of several sets, the path of one
     SQLite file, or a cursor for each. Without one, and on a first start without `position`, it
     begins now. Where a Source has no channel, its Change Lists are read each `poll_seconds`.
+
+    `transport` is how a channel is read: "websocket", "sse" (an event stream) or "long-poll";
+    without it, by the first of them that passes.
     """
-    return _blocking(*_followed(url, sets, cursor, position, token, poll_seconds, network))
+    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    return _blocking(*_followed(url, sets, cursor, position, options))
 
 
 def follow_async(
@@ -272,9 +298,11 @@ def follow_async(
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
+    transport: ChannelTransport | None = None,
 ) -> AsyncGenerator[FollowedChange, None]:
     """As `follow`, in an event loop: `async for`, and `async with change:`."""
-    return handed_on(*_followed(url, sets, cursor, position, token, poll_seconds, network))
+    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    return handed_on(*_followed(url, sets, cursor, position, options))
 
 
 def notifications(
@@ -284,19 +312,15 @@ def notifications(
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
+    transport: ChannelTransport | None = None,
 ) -> Iterator[Received]:
     """As `follow`, notification by notification.
 
     The `until` of the last is the `position` to go on from. One without changes says where it is.
     """
     begin = read_position(position)
-    follower = Follower(
-        checked_url(url),
-        cursor=begin,
-        token=token,
-        poll_seconds=poll_seconds,
-        network=network_of(network),
-    )
+    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    follower = Follower(checked_url(url), cursor=begin, **options._asdict())
     return _blocking(follower, _whole)
 
 
@@ -307,16 +331,12 @@ def notifications_async(
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
+    transport: ChannelTransport | None = None,
 ) -> AsyncGenerator[Received, None]:
     """As `notifications`, in an event loop."""
     begin = read_position(position)
-    follower = Follower(
-        checked_url(url),
-        cursor=begin,
-        token=token,
-        poll_seconds=poll_seconds,
-        network=network_of(network),
-    )
+    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    follower = Follower(checked_url(url), cursor=begin, **options._asdict())
     return handed_on(follower, _whole)
 
 
@@ -329,26 +349,17 @@ def _followed(
     sets: Sequence[str] | None,
     cursor: Cursors | None,
     position: Begin,
-    token: Token | None,
-    poll_seconds: float,
-    network: NetworkOptions | None,
+    options: FollowOptions,
 ) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
     """What is read, and the changes of each piece of it."""
     checked_url(url)
     if sets is not None:
-        return _several(url, sets, cursor, position, token, network)
+        return _several(url, sets, cursor, position, options)
     if isinstance(cursor, Mapping):
         raise InvalidArgument("a cursor for each set is given without sets: name them, too")
     store = store_of(cursor)
     begin = first_position(store, position, url)
-    follower = Follower(
-        url,
-        cursor=begin,
-        token=token,
-        poll_seconds=poll_seconds,
-        network=network_of(network),
-    )
-    return follower, Keeper(store).changes
+    return Follower(url, cursor=begin, **options._asdict()), Keeper(store).changes
 
 
 def _several(
@@ -356,8 +367,7 @@ def _several(
     sets: Sequence[str],
     cursor: Cursors | None,
     position: Begin,
-    token: Token | None,
-    network: NetworkOptions | None,
+    options: FollowOptions,
 ) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
     if isinstance(sets, str) or not sets:
         raise InvalidArgument(f"sets is {sets!r}: give a list of names")
@@ -369,7 +379,13 @@ def _several(
         name: first_position(store, position, channel_url(url, name))
         for name, store in stores.items()
     }
-    follower = SetsFollower(url, begins, token=token, network=network_of(network))
+    follower = SetsFollower(
+        url,
+        begins,
+        token=options.token,
+        network=options.network,
+        transport=options.transport,
+    )
     return follower, lambda piece: keepers[piece[0]].changes(piece[1])
 
 

@@ -1,13 +1,21 @@
-"""One connection to a channel, by WebSocket or as an event stream; it yields payloads.
+"""A channel by WebSocket, as an event stream or by long polls; it yields payloads.
 
-Rules that hold here: a silent connection is pinged, and given up if it does not answer, because a
-network may stop passing bytes without saying so. The position at which the peer begins is known
-before anything else comes. A channel leads no further than any other address of the Source.
+Rules that hold here: what one transport cannot do is left to the next, unless one was chosen. A
+silent connection is pinged, and given up if it does not answer, because a network may stop passing
+bytes without saying so. The position at which the peer begins is known before anything else comes.
+A channel leads no further than any other address of the Source.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from time import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,11 +39,16 @@ from rsnotify_client.answer import AGAIN, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.errors import InvalidArgument
+from rsnotify_client.longpoll import StreamFollower, begin_all, merged, streams_beside
 from rsnotify_client.network import OutOfReach, Proxy, without_login
 from rsnotify_client.notification import (
+    TRANSPORTS,
     Channel,
+    ChannelTransport,
+    Cut,
     Lost,
     NoChannel,
+    NoLongPoll,
     Renewed,
     TooOld,
     resumed,
@@ -58,33 +71,98 @@ QUIET_SECONDS = 35.0  # the hub pings every 25 s
 PONG_SECONDS = 10.0
 LONGEST_SLEEP_SECONDS = 3_600.0
 UNAUTHORIZED = 401
+GATEWAY = (502, 504)  # what is said by something that stands between
 FINAL = frozenset(code for code in CloseCode if code.is_final)  # another try would end the same
 EVENT_STREAM = "text/event-stream"
+ASKS_FOR_EVENTS = {"Accept": EVENT_STREAM}
 
 
 @asynccontextmanager
-async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIterator[Channel]:
-    """Open a WebSocket, or else an event stream, whose answer also says why not."""
-    if url.startswith(("ws://", "wss://")):
-        socket = await _handshake(web, resumed(url, cursor))
-        if socket is not None:
-            try:
-                shown = {} if socket.request is None else socket.request.headers
-                renewal = _until_renewed(web, shown, _messages(socket), socket.close)
-                async with aclosing(renewal) as messages:
-                    begins, date = _header(socket, FROM_HEADER), _header(socket, "Date")
-                    yield Channel(messages, begins, _ahead_seconds(date))
-            finally:
-                await socket.close()
-            return
-        url = http_twin(url)
-    async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
-        await _check(url, answer)
-        answer.never_ends()
-        renewal = _until_renewed(web, answer.shown, _events(answer), answer.abort)
-        async with aclosing(renewal) as events:
-            begins, date = (answer.headers.get(each) for each in (FROM_HEADER.lower(), "date"))
-            yield Channel(events, begins, _ahead_seconds(date))
+async def open_channel(
+    web: Web,
+    url: str,
+    cursor: Position | None,
+    transports: Sequence[ChannelTransport] = TRANSPORTS,
+) -> AsyncIterator[Channel]:
+    """Open a channel by the first of these transports that it has and that passes."""
+    async with AsyncExitStack() as stack:
+        yield await _opened(stack, web, url, cursor, transports)
+
+
+async def _opened(
+    stack: AsyncExitStack,
+    web: Web,
+    url: str,
+    cursor: Position | None,
+    transports: Sequence[ChannelTransport],
+) -> Channel:
+    barred: Exception | None = None
+    for transport in transports:
+        try:
+            channel = await _OPENERS[transport](stack, web, url, cursor)
+        except (NoChannel, Unreachable) as error:
+            if transport == "websocket":
+                raise
+            if barred is None or isinstance(error, Unreachable):  # else the first says best why
+                barred = error
+        else:
+            if channel is not None:
+                return channel
+    if barred is None and "websocket" in transports:
+        async with web.ask(resumed(http_twin(url), cursor), headers=ASKS_FOR_EVENTS) as answer:
+            await _check(url, answer, is_right=_is_event_stream(answer))
+        raise Lost(f"no WebSocket can be opened at {url.partition('?')[0]}")
+    raise barred or NoLongPoll(url)
+
+
+async def _by_websocket(
+    stack: AsyncExitStack, web: Web, url: str, cursor: Position | None
+) -> Channel | None:
+    if not url.startswith(("ws://", "wss://")):
+        return None
+    socket = await _handshake(web, resumed(url, cursor))
+    if socket is None:
+        return None
+    stack.push_async_callback(socket.close)
+    shown = {} if socket.request is None else socket.request.headers
+    renewal = _until_renewed(web, shown, _messages(socket), socket.close)
+    messages = await stack.enter_async_context(aclosing(renewal))
+    begins, date = _header(socket, FROM_HEADER), _header(socket, "Date")
+    return Channel(messages, begins, _ahead_seconds(date))
+
+
+async def _by_events(stack: AsyncExitStack, web: Web, url: str, cursor: Position | None) -> Channel:
+    url = http_twin(url)
+    asking = web.ask(resumed(url, cursor), headers=ASKS_FOR_EVENTS)
+    answer = await stack.enter_async_context(asking)
+    await _check(url, answer, is_right=_is_event_stream(answer))
+    answer.never_ends()
+    renewal = _until_renewed(web, answer.shown, _events(answer), answer.abort)
+    events = await stack.enter_async_context(aclosing(renewal))
+    begins, date = (answer.headers.get(each) for each in (FROM_HEADER.lower(), "date"))
+    return Channel(events, begins, _ahead_seconds(date))
+
+
+async def _by_polls(
+    stack: AsyncExitStack, web: Web, url: str, cursor: Position | None
+) -> Channel | None:
+    """Each request has the newest token, so none is renewed while it waits."""
+    readers = [StreamFollower(web, each, _check) for each in streams_beside(url, cursor)]
+    if not readers:
+        return None
+    await begin_all(readers)
+    polls = readers[0].messages() if len(readers) == 1 else merged(readers)
+    messages = await stack.enter_async_context(aclosing(polls))
+    announced = ",".join(f"{each.set_name}@{each.begins}" for each in readers)
+    begins = announced if len(readers) > 1 else str(readers[0].begins)
+    return Channel(messages, begins, _ahead_seconds(readers[0].date))
+
+
+_OPENERS: Mapping[ChannelTransport, Callable[..., Awaitable[Channel | None]]] = {
+    "websocket": _by_websocket,
+    "sse": _by_events,
+    "long-poll": _by_polls,
+}
 
 
 async def _until_renewed(
@@ -174,7 +252,9 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
             if not isinstance(error.__cause__, EOFError):
                 return None  # HTTP/1.0, or no HTTP: a request without a handshake will show
             raise _unreached(url, error, proxy) from None
-        except (WebSocketException, TimeoutError, OSError, ValueError) as error:
+        except TimeoutError:
+            return None  # perhaps something on the way holds back an answer that it does not know
+        except (WebSocketException, OSError, ValueError) as error:
             raise _unreached(url, error, proxy) from None
     raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
@@ -234,34 +314,37 @@ def _header(socket: ClientConnection, name: str) -> str | None:
 
 async def _messages(socket: ClientConnection) -> AsyncGenerator[bytes | str, None]:
     """Yield messages; if none comes, ping the peer, and give up if nothing comes then either."""
+    lost: type[Lost] = Cut
     try:
         while True:
             try:
                 async with asyncio.timeout(QUIET_SECONDS):
                     message = await socket.recv()
             except TimeoutError:
-                await _ask(socket)
+                await _ask(socket, lost)
+                lost = Lost
             else:
+                lost = Lost
                 yield message
     except ConnectionClosed as closed:
-        raise _ended(closed) from None
+        raise _ended(closed, lost) from None
 
 
-async def _ask(socket: ClientConnection) -> None:
+async def _ask(socket: ClientConnection, lost: type[Lost]) -> None:
     try:
         async with asyncio.timeout(PONG_SECONDS):
             await (await socket.ping())
     except TimeoutError:
-        raise _silent() from None
+        raise lost(_silence()) from None
 
 
-def _silent() -> Lost:
-    return Lost(f"nothing came for {QUIET_SECONDS + PONG_SECONDS:.0f} s")
+def _silence() -> str:
+    return f"nothing came for {QUIET_SECONDS + PONG_SECONDS:.0f} s"
 
 
-def _ended(closed: ConnectionClosed) -> Exception:
+def _ended(closed: ConnectionClosed, lost: type[Lost]) -> Exception:
     if closed.rcvd is None:  # what we close ourselves has its reason, as one that is too long
-        return Lost("the hub is gone" if closed.sent is None else str(closed.sent))
+        return lost("the hub is gone") if closed.sent is None else Lost(str(closed.sent))
     code, reason = closed.rcvd.code, shown(closed.rcvd.reason)
     if code == CloseCode.HISTORY_GONE:
         return TooOld(reason)
@@ -270,15 +353,20 @@ def _ended(closed: ConnectionClosed) -> Exception:
     return Lost(f"{code} {reason}".strip())
 
 
-async def _check(url: str, answer: Reply) -> None:
-    """Raise for a stream's status what a WebSocket's close code would mean."""
-    kind = answer.headers.get("content-type", "")
-    if answer.status == 200 and kind.startswith(EVENT_STREAM):
+def _is_event_stream(answer: Reply) -> bool:
+    return answer.status == 200 and answer.headers.get("content-type", "").startswith(EVENT_STREAM)
+
+
+async def _check(url: str, answer: Reply, *, is_right: bool = False) -> None:
+    """Raise for a stream's status what a WebSocket's close code would mean, unless it is right."""
+    if is_right:
         return
     url = url.partition("?")[0]  # a token may stand there
+    if answer.status in GATEWAY:
+        raise Unreachable(url, f"the answer was {answer.status}")
     if answer.status in AGAIN:
         raise again(url, answer)
-    is_problem = kind.startswith(PROBLEM)  # of a hub
+    is_problem = answer.headers.get("content-type", "").startswith(PROBLEM)  # of a hub
     detail = detail_of(await answer.read(2**16)) if is_problem else None
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
@@ -309,17 +397,19 @@ class Events:
 
 
 async def _events(answer: Reply) -> AsyncGenerator[str, None]:
-    events, rest = Events(), b""
+    events, rest, pieces = Events(), b"", 0
     while True:
+        lost = Cut if pieces < 2 else Lost  # the first comes with the head
         try:
             async with asyncio.timeout(QUIET_SECONDS + PONG_SECONDS):
                 piece = await answer.next_piece()
         except TimeoutError:
-            raise _silent() from None
+            raise lost(_silence()) from None
         except Unreachable as error:
-            raise Lost(error.cause) from None
+            raise lost(error.cause) from None
         if not piece:
-            raise Lost("the hub closed the stream")
+            raise lost("the hub closed the stream")
+        pieces += 1
         *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > NOTIFICATION_BYTES:
             raise Lost(f"a line is longer than {NOTIFICATION_BYTES} bytes")

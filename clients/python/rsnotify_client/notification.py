@@ -8,7 +8,7 @@ here knows how changes travel.
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -34,6 +34,24 @@ CHANNEL_URL = re.compile(
 )
 
 SET = re.compile(r"/([^/]+)/capabilitylist\.xml$")
+
+ChannelTransport = Literal["websocket", "sse", "long-poll"]
+"""How a channel is read."""
+
+TRANSPORTS: tuple[ChannelTransport, ...] = ("websocket", "sse", "long-poll")
+"""In the order in which they are tried."""
+
+
+class Messages(NamedTuple):
+    """What a stream of a hub answers: changes in JSON, and the interval that they cover."""
+
+    body: bytes
+    after: Position
+    until: Position
+    up: str  # the Capability List of its set
+
+
+Payload = str | bytes | Messages
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -69,7 +87,7 @@ def log_skipped(what: str) -> None:
 
 
 def read_notification(
-    payload: str | bytes,
+    payload: Payload,
     skip: Callable[[str], object] = log_skipped,
     is_ahead: Callable[[str], bool] | None = None,
 ) -> Received:
@@ -78,6 +96,8 @@ def read_notification(
     A time that is yet to come is named, and not believed: whoever stood there would pass over all
     that is published until then.
     """
+    if isinstance(payload, Messages):
+        return _read_messages(payload, skip, is_ahead)
     data = payload.encode() if isinstance(payload, str) else payload
     document = parse_document(data)
     md = document.md or Md()
@@ -95,6 +115,41 @@ def read_notification(
     changes, positions = tuple(change for _, change in timed), tuple(each for each, _ in timed)
     up = next((link.href for link in document.links if link.rel == "up"), None)
     return Received(data, from_, until, changes, positions, believed[0] is not None, up)
+
+
+def _read_messages(
+    messages: Messages, skip: Callable[[str], object], is_ahead: Callable[[str], bool] | None
+) -> Received:
+    """The same of what a stream answers. It has no XML, so the payload is empty."""
+    try:
+        found = msgspec.json.decode(messages.body, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Rejected(f"the answer of a stream is no array in JSON: {error}") from None
+    skipped: list[str] = []
+    said = _believed(str(messages.until), is_ahead, skipped.append)
+    changes = (_change_in(each, skipped.append) for each in found)
+    there = (change for change in changes if change is not None)
+    timed = list(_timed(there, messages.after, skipped.append, is_ahead))
+    if skipped:
+        skip(f"of a stream: {skipped[0]}; {len(skipped)} in all")
+    last = timed[-1][0] if timed else messages.after
+    until = last if said is None else max(messages.until, last)
+    return Received(
+        b"",
+        messages.after,
+        until,
+        tuple(change for _, change in timed),
+        tuple(position for position, _ in timed),
+        up=messages.up,
+    )
+
+
+def _change_in(message: msgspec.Raw, skip: Callable[[str], object]) -> Change | None:
+    try:
+        return msgspec.json.decode(message, type=Change)
+    except (msgspec.DecodeError, RecursionError) as error:
+        skip(f"a change that cannot be read: {error}")
+        return None
 
 
 def _believed(
@@ -128,9 +183,18 @@ def timed_changes(
 
     One that is yet to come is named, and is that of the change before.
     """
+    return _timed(map(change_of, entries), begin, skip, is_ahead)
+
+
+def _timed(
+    changes: Iterable[Change],
+    begin: Position | None,
+    skip: Callable[[str], object],
+    is_ahead: Callable[[str], bool] | None,
+) -> Iterator[tuple[Position, Change]]:
     before = begin or Position(0)
-    for entry in entries:
-        change = change_of(entry)
+    for found in changes:
+        change = found
         if not change.loc or change.change not in CHANGE_TYPES:
             skip(_unreadable(change))
             continue
@@ -138,13 +202,13 @@ def timed_changes(
         if when is None and change.datetime:
             skip(f"the datetime {change.datetime[:80]!r} of {change.loc[:200]!r}")
             change = msgspec.structs.replace(change, datetime=None)
-        found = when or position_of(change.lastmod) or before
+        at = when or position_of(change.lastmod) or before
         said = change.datetime or change.lastmod
         if is_ahead is not None and said is not None and is_ahead(said):
             skip(f"{change.loc[:200]!r} has changed at {said}, which has not come yet: correct it")
             change = msgspec.structs.replace(change, datetime=None)
-            found = before
-        before = max(before, found)
+            at = before
+        before = max(before, at)
         yield before, change
 
 
@@ -190,7 +254,7 @@ class Channel:
 
     def __init__(
         self,
-        payloads: AsyncIterator[bytes | str],
+        payloads: AsyncIterator[Payload],
         announced: str | None = None,
         ahead_seconds: float = 0.0,
     ) -> None:
@@ -215,6 +279,10 @@ class Lost(Exception):
     """The connection ended; another may be made from the cursor."""
 
 
+class Cut(Lost):
+    """It brought nothing: something on the way may hold back what this transport sends."""
+
+
 class Renewed(Exception):
     """There is another token: the channel is opened again with it, from the cursor."""
 
@@ -235,6 +303,17 @@ class NoChannel(Rejected):
         if status == 200:
             detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
         super().__init__(detail, status=status)
+
+
+class NoLongPoll(Rejected):
+    """The channel is at no address beside which a hub has a stream."""
+
+    def __init__(self, url: str) -> None:
+        where = url.partition("?")[0]
+        super().__init__(
+            f"{where} cannot be read by long polls, which only a hub of rsnotify has: "
+            "leave the transport out"
+        )
 
 
 def resumed(url: str, cursor: Position | None) -> str:

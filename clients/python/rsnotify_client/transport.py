@@ -32,6 +32,7 @@ from rsnotify_client.bounded import (
     BoundedResponse,
     BoundedTlsConnection,
     StaleConnection,
+    abort,
 )
 from rsnotify_client.network import EXAMPLE, Network, Proxy, Reach
 
@@ -238,6 +239,7 @@ class Transport:
         self._managers: dict[tuple[Proxy | None, str], PoolManager] = {}
         self._pools: dict[Origin, HTTPConnectionPool] = {}
         self._open: WeakSet[BoundedResponse] = WeakSet()
+        self._asking: set[Any] = set()  # sockets of which an answer is waited for
         self._lock = Lock()
         self._per_server = per_server
         self._places: WeakValueDictionary[Origin, SimpleQueue[None]] = WeakValueDictionary()
@@ -257,22 +259,26 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterator[bytes] | None = None,
         seconds: float | None = None,
+        patience: float | None = None,
     ) -> Answer:
         """Ask for one answer, which must be closed. A body that is an iterator is not sent again.
 
-        It has so many seconds until its answer begins, if they are fewer than those of all.
+        It has so many seconds until its answer begins, if they are fewer than those of all. One
+        that its server holds back on purpose is waited for with `patience`, which goes before what
+        is set for all; it takes no place from others.
 
         Raises `ValueError` for what cannot be sent: no other server or time would change it.
         """
         target = target_of(url)
         sent = {name: _as_sent(value) for name, value in headers.items()}
-        if self._per_server is None:
-            return self._asked(target, method, url, sent, body, seconds)
+        timeout = self._timeout_of(seconds, patience)
+        if self._per_server is None or patience is not None:
+            return self._asked(target, method, url, sent, body, timeout)
         with self._lock:
             places = self._places.setdefault(target.origin, _places(self._per_server))
         places.get()
         try:
-            answer = self._asked(target, method, url, sent, body, seconds)
+            answer = self._asked(target, method, url, sent, body, timeout)
         except BaseException:
             places.put(None)
             raise
@@ -286,13 +292,13 @@ class Transport:
         url: str,
         headers: Mapping[str, str | bytes],
         body: bytes | Iterator[bytes] | None,
-        seconds: float | None,
+        timeout: Timeout,
     ) -> Answer:
-        if self._is_closed:
-            raise BadAnswer("the client was closed")
-        pool = self._pool(target)
-        is_forwarded = pool.proxy is not None and target.scheme == "http"
         while True:
+            if self._is_closed:
+                raise BadAnswer("the client was closed")
+            pool = self._pool(target)
+            is_forwarded = pool.proxy is not None and target.scheme == "http"
             if self._pace is not None:
                 self._pace.wait()
             try:
@@ -304,7 +310,7 @@ class Transport:
                     retries=False,
                     redirect=False,
                     assert_same_host=False,
-                    timeout=self._timeout if seconds is None else self._at_most(seconds),
+                    timeout=timeout,
                     preload_content=False,
                     decode_content=False,
                 )
@@ -317,8 +323,12 @@ class Transport:
             log.debug("%s %s answered %s", method, without_tokens(url), response.status)
             return self._opened(Answer(url, cast("HTTPResponse", response)))
 
-    def _at_most(self, seconds: float) -> Timeout:
+    def _timeout_of(self, seconds: float | None, patience: float | None) -> Timeout:
         known = self._timeout
+        if patience is not None:
+            return Timeout(connect=known.connect_timeout, read=patience)
+        if seconds is None:
+            return known
         return Timeout(total=seconds, connect=known.connect_timeout, read=known.read_timeout)
 
     def _pool(self, target: Target) -> HTTPConnectionPool:
@@ -349,10 +359,12 @@ class Transport:
             over_tls = {"proxy_ssl_context": self.tls} if proxy.scheme == "https" else {}
             options |= over_tls | {"proxy_headers": shown}
             manager = ProxyManager(proxy.name, ORIGINS, **options)
+        by: dict[str, object] = {"asking": self._asking}
         if proxy is None:
-            plain, tls = _pools(reach=self._reach)
-        else:
-            plain, tls = _pools(socks=proxy) if proxy.is_socks else _pools()
+            by["reach"] = self._reach
+        elif proxy.is_socks:
+            by["socks"] = proxy
+        plain, tls = _pools(**by)
         manager.pool_classes_by_scheme = {"http": plain, "https": tls}
         return manager
 
@@ -380,7 +392,7 @@ class Transport:
         raise BadAnswer("the client was closed")
 
     def close(self) -> None:
-        """Close all; a thread that still reads an answer gets an error at once."""
+        """Close all; a thread that waits for an answer, or reads one, gets an error at once."""
         with self._lock:
             self._is_closed = True
             busy, places = list(self._open), list(self._places.values())
@@ -388,6 +400,8 @@ class Transport:
             each.put(None)  # whoever waits is refused, and lets the next one in
         for http in busy:
             http.abort()
+        for each in [*self._asking]:
+            abort(each)
         self.release()
 
 

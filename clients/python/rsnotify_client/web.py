@@ -259,30 +259,37 @@ class Web:
 
     @asynccontextmanager
     async def ask(
-        self, url: str, *, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
     ) -> AsyncIterator[Reply]:
-        """One answer of any status, with its body still to come."""
-        answer = await self.threads.run(self.answer, url, headers or {})
+        """One answer of any status, with its body still to come; `patience` is for one that its
+        server holds back on purpose."""
+        answer = await self.threads.run(self.answer, url, headers or {}, patience)
         try:
             yield Reply(answer, self.threads)
         finally:
             answer.close()
 
-    def answer(self, url: str, headers: Mapping[str, str]) -> Answer:
+    def answer(self, url: str, headers: Mapping[str, str], patience: float | None = None) -> Answer:
         """The answer for a thread, which closes it; redirects are followed."""
         asked = url
         for _ in range(REDIRECTS + 1):
-            answer = self.step(url, asked, headers)
+            answer = self.step(url, asked, headers, patience)
             if answer.leads_to is None:
                 return answer
             asked = answer.leads_to
         raise too_often_redirected(url)
 
-    def step(self, url: str, asked: str, headers: Mapping[str, str]) -> Answer:
+    def step(
+        self, url: str, asked: str, headers: Mapping[str, str], patience: float | None = None
+    ) -> Answer:
         """One answer on the way from `url`. A redirect is closed, and `leads_to` says where to."""
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
-            answer = self._asked(url, asked, common | dict(headers))
+            answer = self._asked(url, asked, common | dict(headers), patience)
         except OutOfReach as error:
             raise Refused(f"{url}: {error}") from None
         except OSError as error:  # first: a certificate's error is a ValueError, too
@@ -297,19 +304,24 @@ class Web:
             answer.leads_to = joined(asked, to)
         return answer
 
-    def _asked(self, url: str, asked: str, headers: dict[str, str]) -> Answer:
+    def _asked(
+        self, url: str, asked: str, headers: dict[str, str], patience: float | None
+    ) -> Answer:
         if not _can_be_fetched(asked):
             raise Refused(f"{asked} is no address that can be fetched: http and https can")
         if self.reach is not None and (why := self.reach.why_not_asked(asked)) is not None:
             raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
-        answer = self._shown(url, asked, headers)
+        answer = self._shown(url, asked, headers, patience)
         if answer.status == 401 and self._has_others(answer):
-            return self._shown(url, asked, headers)
+            return self._shown(url, asked, headers, patience)
         return answer
 
-    def _shown(self, url: str, asked: str, headers: dict[str, str]) -> Answer:
+    def _shown(
+        self, url: str, asked: str, headers: dict[str, str], patience: float | None
+    ) -> Answer:
         shown = self.headers(asked, url)
-        answer = self._transport.ask("GET", without_login(asked), headers | shown)
+        sent = headers | shown
+        answer = self._transport.ask("GET", without_login(asked), sent, patience=patience)
         answer.shown = shown
         return answer
 

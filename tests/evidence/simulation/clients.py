@@ -75,7 +75,11 @@ class WorldWeb(Web):
 
     @asynccontextmanager
     async def ask(
-        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
     ) -> AsyncIterator[WorldReply]:
         parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -85,11 +89,11 @@ class WorldWeb(Web):
             **self.headers(url),
             **(headers or {}),
         }
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {shown[name]}" for name in shown)]
+        lines = [f"GET {path} HTTP/1.1", *(f"{name}: {shown[name]}" for name in shown)]
         writer = None
         try:
             try:
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(patience or ANSWER_SECONDS):
                     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
                     writer.write("\r\n".join([*lines, "", ""]).encode())
                     head = await reader.readuntil(b"\r\n\r\n")

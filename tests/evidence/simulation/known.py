@@ -284,7 +284,7 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     # The follower connects again without its cursor.
     "resumed_at_head": Fault(
         "python_client",
-        "rsnotify_client.live.open_channel",
+        "rsnotify_client.live._by_websocket",
         becomes("socket", "socket = await _handshake(web, url)"),
     ),
     # A mirror follows from now on, and not from where its lists ended.

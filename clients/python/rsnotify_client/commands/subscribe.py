@@ -25,7 +25,14 @@ from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_position
-from rsnotify_client.notification import NoChannel, Received, channel_url, rendered
+from rsnotify_client.notification import (
+    TRANSPORTS,
+    ChannelTransport,
+    NoChannel,
+    Received,
+    channel_url,
+    rendered,
+)
 
 commands = Commands()
 
@@ -44,6 +51,13 @@ def subscribe(
     xml: Annotated[bool, Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
     count: Annotated[int, Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
+    transport: Annotated[
+        ChannelTransport | None,
+        Option(
+            metavar="|".join(TRANSPORTS),
+            help="How the channel is read; else by the first of these that passes.",
+        ),
+    ] = None,
     hub: Hub = HERE,
 ) -> None:
     """Follow a set's channel and print each change as a line.
@@ -60,7 +74,7 @@ def subscribe(
             with wrong_use(ValueError, OverflowError, at="malformed `--position`"):
                 begin = Position.parse_moment(position)
         try:
-            follower = Follower(channel, cursor=begin, token=token)
+            follower = Follower(channel, cursor=begin, token=token, transport=transport)
             asyncio.run(_print(follower, store, show, count))
         except NoChannel as error:
             what = f"has no channel of {set_name!r}: the answer was {error.status}"

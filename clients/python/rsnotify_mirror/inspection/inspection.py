@@ -29,7 +29,14 @@ from rsnotify_client.discovery import (
     sitemaps_of,
 )
 from rsnotify_client.network import Network
-from rsnotify_client.notification import Channel, Lost, Received, Renewed, read_notification
+from rsnotify_client.notification import (
+    Channel,
+    Lost,
+    Messages,
+    Received,
+    Renewed,
+    read_notification,
+)
 from rsnotify_client.token import Token
 from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
@@ -117,7 +124,7 @@ def _of_payload(capability: str, payload: bytes) -> Violations:
 async def _socket(web: Web, capability: str, url: str, bounds: Bounds) -> list[Violation]:
     from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
-    async with open_channel(web, url, None) as channel:
+    async with open_channel(web, url, None, ("websocket", "sse")) as channel:
         payloads = await _heard(channel, bounds)
         found = [each for payload in payloads for each in _of_payload(capability, payload)]
         return found + list(_apart(channel.begins, payloads))
@@ -129,6 +136,8 @@ async def _heard(channel: Channel, bounds: Bounds) -> list[bytes]:
     with suppress(TimeoutError, Renewed):
         async with asyncio.timeout(bounds.listen_seconds):
             async for payload in channel.payloads:
+                if isinstance(payload, Messages):
+                    continue  # it has no XML
                 payloads.append(payload if isinstance(payload, bytes) else payload.encode())
                 if len(payloads) >= bounds.payloads:
                     break

@@ -395,12 +395,13 @@ def by(
     way: str, hub: RunningHub, function: Callable[[], str] | HeldToken
 ) -> Follower | SetsFollower:
     """A follower by this way from now on."""
-    if way == "several":
-        return SetsFollower(hub.url, {"secret": None, "other": None}, token=function)
+    if way.startswith("several"):
+        transport = "long-poll" if "long-poll" in way else None
+        cursors = {"secret": None, "other": None}
+        return SetsFollower(hub.url, cursors, token=function, transport=transport)
     address = hub.channel("secret")
-    if way == "stream":
-        address = address.replace("ws", "http", 1)
-    return Follower(address, token=function, offered=Capabilities(address, socket=address))
+    offered = Capabilities(address, socket=address)
+    return Follower(address, token=function, offered=offered, transport=way)
 
 
 async def locs(follower: Any, is_enough: Callable[[list[str]], bool]) -> list[str]:
@@ -420,7 +421,7 @@ def check(found: list[str]) -> None:
     assert found == [f"http://example.com/{number}" for number in range(first, first + len(found))]
 
 
-WAYS = ("websocket", "stream", "several")
+WAYS = ("websocket", "sse", "long-poll", "several", "several by long-poll")
 
 
 @of_the_session
@@ -498,9 +499,9 @@ async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [each for each in WAYS if "long-poll" not in each])
 async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub, way, caplog):
-    """Another token is due, and is not there yet."""
+    """Another token is due, and is not there yet. Each long poll has the newest by itself."""
     allowed = threading.Event()
     function = Function(lambda number: signed(4 if number == 1 or not allowed.wait(20) else 600))
     held = HeldToken(function)
