@@ -76,7 +76,11 @@ def _too_large(limit: int, advice: str) -> Rejected:
 
 
 class JsonResponse(Response):
-    """An answer in JSON. Its headers are made here, without starlette's detours."""
+    """An answer in JSON. Its headers are made here, without starlette's detours.
+
+    No cache keeps it: what it says depends on who asks, and a cache that is told nothing may keep
+    even a 404 or a 410.
+    """
 
     def __init__(
         self, content: object, status: int = 200, media_type: bytes = b"application/json"
@@ -87,6 +91,7 @@ class JsonResponse(Response):
         self.raw_headers = [
             (b"content-length", b"%d" % len(self.body)),
             (b"content-type", media_type),
+            (b"cache-control", b"no-store"),
         ]
 
 
@@ -97,7 +102,6 @@ def problem(
     said = shown(detail, DETAIL_CHARACTERS)
     content = {"type": "about:blank", "status": status, "detail": said} | members
     answer = JsonResponse(content, status, PROBLEM.encode())
-    answer.headers["cache-control"] = "no-store"  # a 404 or 410 is kept by caches that are not told
     answer.headers.update(headers)
     return answer
 

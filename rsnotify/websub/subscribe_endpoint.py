@@ -311,7 +311,8 @@ class Topic:
                 "Link": render_links(
                     channel, self._base_url.base(request), record.own_topic(channel.kind)
                 ),
-                "Vary": "accept",
+                "Cache-Control": f"{'private' if record.private else 'public'}, no-cache",
+                "Vary": "accept, authorization" if record.private else "accept",
                 FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )

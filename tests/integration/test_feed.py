@@ -275,12 +275,8 @@ async def test_four_documents_are_read_at_once(pulling):
     assert most == AT_ONCE == 4
 
 
-async def test_a_feed_can_be_left_out_and_is_private_with_its_set(pulling):
+async def test_a_feed_can_be_left_out(pulling):
     feed = Feed(pulling)
-    await pulling.hub.add_set("closed", SetOptions(private=True))
-    assert (await feed.ask("/closed/feed.atom")).status == 404
-    answer = await feed.ask("/closed/feed.atom", authorization=f"Bearer {TOKEN}")
-    assert (answer.status, answer.headers["cache-control"]) == (200, "private, no-cache")
     await pulling.hub.edit_set(SET, {"atom": False})
     refused = await feed.ask()
     assert (refused.status, b"--atom" in refused.body) == (404, True)

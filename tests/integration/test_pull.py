@@ -209,18 +209,6 @@ DOCUMENTS = (
 PRIVATE = (*DOCUMENTS, "changelist.xml?from=2026-01-01T00:00:00Z", "resourcelist.xml")
 
 
-@pytest.mark.parametrize("path", PRIVATE)
-async def test_a_private_set_is_pulled_with_a_token_only(pulling, path):
-    await pulling.hub.edit_set(SET, {"private": True})
-    await pulling.update("a")
-    await pulling.upkeep.snapshots.take(SET)
-    assert (await pulling.get(f"/{SET}/{path}")).status == 404
-    answer = await pulling.get(f"/{SET}/{path}", **ADMIN)
-    assert answer.status == 200
-    assert answer.headers["cache-control"].startswith("private")
-    assert "authorization" in answer.headers["vary"]
-
-
 async def test_what_came_after_a_set_became_private_is_not_pulled_without_a_token(
     pulling, monkeypatch
 ):

@@ -62,22 +62,6 @@ async def test_what_a_cache_has_of_the_xml_is_no_page(websub_hub, new_set):
     assert (await get(url, If_None_Match=tag, **BROWSER)).status == 200
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-async def test_a_private_set_is_to_a_browser_as_one_that_is_not_there(websub_hub, new_set, name):
-    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
-    missing = "x" * len(new_set)
-    private, none = [
-        await get(f"{websub_hub.url}/{each}/{name}.xml", **BROWSER) for each in (new_set, missing)
-    ]
-    assert (private.status, none.status) == (404, 404)
-    assert private.body == none.body.replace(missing.encode(), new_set.encode())
-    differing = {
-        name for name in private.headers if private.headers[name] != none.headers.get(name)
-    }
-    assert differing <= {"date"}
-    assert private.headers.keys() == none.headers.keys()
-
-
 async def test_robots_txt_is_text_for_browsers_too(websub_hub):
     answer = await get(f"{websub_hub.url}/robots.txt", **BROWSER)
     assert answer.headers["content-type"].startswith("text/plain")

@@ -211,12 +211,6 @@ async def token_for(hub: RunningHub, *rights: str, set_name: str = "secrets") ->
     return token["token"]
 
 
-async def test_a_private_channel_needs_a_token(private):
-    assert (await refusal(private.channel("secrets")))[0] == 404
-    wrong = {"Authorization": "Bearer rsn_wrong"}
-    assert (await refusal(private.channel("secrets"), additional_headers=wrong))[0] == 401
-
-
 async def test_a_reader_ends_with_its_token_and_the_others_stay(private):
     readers = [{"Authorization": f"Bearer {await token_for(private, 'read')}"} for _ in range(2)]
     (first, _) = (await private.ask("GET", "/api/tokens"))[1]

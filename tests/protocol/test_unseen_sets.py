@@ -1,6 +1,7 @@
 """Whether a private set exists cannot be told by those who have no right to it: each way in answers
-as for a set that there is not."""
+as for a set that there is not. Who has the right reads it, and no cache keeps that for others."""
 
+import re
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -9,6 +10,7 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from rsnotify.openapi.operations import OPERATIONS
 from tests.support.running import TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -23,8 +25,10 @@ FORM = "application/x-www-form-urlencoded"
 LINKS = f'<URL{CHANNEL}>; rel="self", <URL/hub>; rel="hub"'
 OWN_LINKS = '<http://source.example/SET>; rel="self", <URL/hub>; rel="hub"'
 CHANGE = b'{"loc": "http://example.com/a", "change": "updated"}'
+PAGES = ("capabilitylist", "capabilitylist-ws", "changelist", "changelist-index", "resourcelist")
 JSON = {"content-type": "application/json"}
 STREAM = {"accept": "text/event-stream"}
+BROWSER = {"accept": "text/html", "upgrade-insecure-requests": "1"}
 
 DOCUMENTS = [
     "/SET/capabilitylist.xml",
@@ -38,6 +42,15 @@ DOCUMENTS = [
     "/SET/resourcelist.xml",
     "/SET/resourcelist-archive.xml",
     "/SET/resourcelist/1.xml",
+    "/SET/feed.atom",
+    "/SET/feed/2026-11-23T00:00:00.000000Z.atom",
+    "/SET/activities",
+    "/SET/activities/2026-11-23T00:00:00.000000Z",
+    "/SET/oai?verb=Identify",
+    "/streams/SET",
+    "/streams/SET?offset=now",
+    "/streams/SET?offset=now&live=sse",
+    "/streams/SET/framework",
     "/SET/anything",
     "/SET",
     CHANNEL,
@@ -54,6 +67,8 @@ DOCUMENTS = [
 REQUESTS: list[tuple[str, str, dict[str, str], bytes]] = [
     *((method, path, {}, b"") for path in DOCUMENTS for method in ("GET", "HEAD", "OPTIONS")),
     *(("GET", path, STREAM, b"") for path in (CHANNEL, FRAMEWORK, f"{CHANNEL}?from=yesterday")),
+    *(("GET", f"/SET/{name}.xml", BROWSER, b"") for name in PAGES),
+    ("POST", "/SET/oai", {"content-type": FORM}, b"verb=Identify"),
     ("GET", f"{SEVERAL}?set=SET", STREAM, b""),
     ("GET", f"{SEVERAL}?set=dataset1&set=SET", STREAM, b""),
     ("HEAD", f"{SEVERAL}?set=SET", {}, b""),
@@ -83,10 +98,17 @@ REQUESTS: list[tuple[str, str, dict[str, str], bytes]] = [
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def keeping(tmp_path_factory) -> AsyncIterator[tuple[RunningHub, dict[str, str]]]:
     """A hub with a private set, and who asks: nobody, and tokens without a right to the set."""
-    async with RunningHub(tmp_path_factory.mktemp("unseen") / "data") as hub:
+    data = tmp_path_factory.mktemp("unseen") / "data"
+    async with RunningHub(data, admin_email="a@hub.example") as hub:
         await hub.ask("PUT", "/api/sets/other")
-        options = {"private": True, "topic": f"http://source.example/{SECRET}"}
+        options = {
+            "private": True,
+            "iiif": "Manifest",
+            "topic": f"http://source.example/{SECRET}",
+        }
         assert (await hub.ask("PUT", f"/api/sets/{SECRET}", json=options))[0] == 201
+        await hub.publish("http://example.com/a", set_name=SECRET)
+        assert (await hub.ask("POST", f"/api/sets/{SECRET}/snapshot"))[0] == 201
         wanted = {"sets": ["other"], "rights": ["read", "publish"]}
         _, token = await hub.ask("POST", "/api/tokens", json=wanted)
         yield hub, {"nobody": "", "of another set": token["token"]}
@@ -97,11 +119,20 @@ def asker(request) -> str:
     return request.param
 
 
+READ = [
+    *(each for each in DOCUMENTS if each.endswith(("list.xml", "-ws.xml"))),
+    *("/SET/changelist-index.xml", "/SET/changelist.xml?from=2026-01-01"),
+    *("/SET/feed.atom", "/SET/activities", "/SET/oai?verb=Identify", "/streams/SET", CHANNEL),
+    "/api/sets/SET/resources?loc=http://example.com/a",
+]
+"""What a private set answers to those who may read it."""
+
 UNKNOWN_TOKEN = [  # few: after twenty wrong tokens an address has to wait
     ("GET", "/SET/changelist.xml", {}, b""),
     ("GET", CHANNEL, {}, b""),
     ("GET", CHANNEL, STREAM, b""),
     ("GET", "/api/sets/SET/resources", {}, b""),
+    ("GET", "/streams/SET", {}, b""),
     (
         "POST",
         "/hub",
@@ -109,6 +140,21 @@ UNKNOWN_TOKEN = [  # few: after twenty wrong tokens an address has to wait
         f"hub.mode=subscribe&hub.callback={CALLBACK}&hub.topic=http://source.example/SET".encode(),
     ),
 ]
+
+
+async def test_every_way_in_to_a_set_is_asked():
+    """None can be added without being asked here."""
+    asked = {(method, path.partition("?")[0]) for method, path, _, _ in REQUESTS}
+    missing = [
+        (method, path)
+        for method, path in OPERATIONS
+        if "{set}" in path and not any(_is_of(path, *each) for each in asked if each[0] == method)
+    ]
+    assert missing == []
+
+
+def _is_of(pattern: str, _: str, path: str) -> bool:
+    return re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(pattern)), path) is not None
 
 
 @pytest.mark.parametrize(("method", "path", "headers", "body"), UNKNOWN_TOKEN)
@@ -193,10 +239,29 @@ async def test_a_private_channel_opens_to_a_stranger_as_one_that_does_not_exist(
     assert await opened(SECRET) == await opened(NOWHERE)
 
 
-async def test_who_has_a_token_for_it_reads_and_is_told_what_it_lacks(keeping):
+async def test_an_unknown_token_opens_no_channel(keeping):
     hub, _ = keeping
-    wanted = {"sets": [SECRET], "rights": ["publish"]}
-    _, writer = await hub.ask("POST", "/api/tokens", json=wanted)
-    for token, status in ((TOKEN, 200), (writer["token"], 403)):
-        headers = {"authorization": f"Bearer {token}"}
-        assert (await hub.ask("GET", f"/{SECRET}/changelist.xml", headers=headers))[0] == status
+    wrong = {"Authorization": "Bearer rsn_wrong"}
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(hub.channel(SECRET), additional_headers=wrong):
+            pass
+    assert refused.value.response.status_code == 401
+
+
+@pytest.mark.parametrize("path", READ)
+async def test_who_has_a_token_for_it_reads_and_is_told_what_it_lacks(keeping, path):
+    hub, _ = keeping
+    url = f"{hub.url}{path.replace('SET', SECRET)}"
+    made = {}
+    for right in ("read", "publish"):
+        wanted = {"sets": [SECRET], "rights": [right]}
+        made[right] = (await hub.ask("POST", "/api/tokens", json=wanted))[1]["token"]
+    expected = {TOKEN: 200, made["read"]: 200, made["publish"]: 403}
+    async with aiohttp.ClientSession() as session:
+        for token, status in expected.items():
+            sent = {"authorization": f"Bearer {token}"}
+            async with session.get(url, headers=sent) as got:
+                assert got.status == status
+                if status == 200 and got.headers["cache-control"] != "no-store":
+                    assert got.headers["cache-control"].startswith("private")
+                    assert "authorization" in got.headers["vary"].lower()
