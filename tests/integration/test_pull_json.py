@@ -10,10 +10,9 @@ import pytest
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of
 from tests.support.jsonform import told
-from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
+from tests.support.pulling import CHANGES, SET, Answer, Pulling, loc
 
 OPEN = f"/{SET}/changelist.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
@@ -186,13 +185,3 @@ async def test_a_format_that_does_not_exist_is_refused(pulling):
     answer = await pulling.get(f"{OPEN}?format=yaml")
     assert (answer.status, b"xml or json or ndjson" in answer.body) == (400, True)
     assert (await pulling.get(f"{INDEX}?format=ndjson")).status == 400
-
-
-async def test_entries_cut_by_pieces_are_whole_in_json(pulling, monkeypatch):
-    monkeypatch.setattr("rsnotify.journal.gzip_parts.PIECE_BYTES", 7)
-    await pulling.publish(*(Change(loc(f"n{number}"), "updated") for number in range(20)))
-    await pulling.keep_windows()
-    await pulling.let_go_of_all()
-    found = as_json(await pulling.get(f"{OPEN}?from={await begin(pulling)}", accept=JSON))
-    assert len(found["changes"]) == len(PUBLISHED) + 20
-    assert found["links"][0]["href"] == f"{BASE}/{SET}/capabilitylist.xml"

@@ -316,15 +316,14 @@ async def test_a_receiver_can_drop_repetitions_and_refuse_replays(websub_hub, ne
         assert first.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
 
 
-@pytest.mark.parametrize("algorithm", ["sha1", "sha384", "sha512"])
-async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path, algorithm):
-    settings = {"callback_private": "allow", "signature": algorithm}
+async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path):
+    settings = {"callback_private": "allow", "signature": "sha512"}
     async with RunningHub(tmp_path / "data", **settings) as hub, Receiver() as receiver:
         await subscribe(hub, receiver, hub_secret="secret")
         await hub.publish("http://example.com/1")
         (delivery,) = await has(receiver, 1)
-        digest = hmac.digest(b"secret", delivery.body, algorithm).hex()
-        assert delivery.headers["x-hub-signature"] == f"{algorithm}={digest}"
+        digest = hmac.digest(b"secret", delivery.body, "sha512").hex()
+        assert delivery.headers["x-hub-signature"] == f"sha512={digest}"
 
 
 async def test_an_outage_costs_one_catch_up_request(websub_hub, new_set):

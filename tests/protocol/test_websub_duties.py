@@ -343,9 +343,8 @@ async def test_21_22_a_delivery_is_the_topics_content_type_and_links(websub_hub,
         assert f'<{url}>; rel="self"' in link
 
 
-@pytest.mark.parametrize("status", ["200 OK", "201 Made", "202 Later", "299 Odd"])
-async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set, status):
-    async with Receiver(post=answers(status, b"<failure/>")) as receiver:
+async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set):
+    async with Receiver(post=answers("299 Odd", b"<failure/>")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         for number in (1, 2):
             await websub_hub.publish(f"http://example.com/{number}", set_name=new_set)
@@ -360,15 +359,14 @@ async def test_23_gone_ends_the_subscription(websub_hub, new_set):
         await until(gone(websub_hub, receiver, new_set))
 
 
-@pytest.mark.parametrize("status", ["302 Found", "404 Not Found", "500 Oh"])
-async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set, status):
-    post = answers(status, Location="http://169.254.169.254/latest/meta-data")
+async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set):
+    post = answers("302 Found", Location="http://169.254.169.254/latest/meta-data")
     async with Receiver(post=post) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
         await until(failed(websub_hub, receiver, new_set))
         found = await subscription(websub_hub, receiver, new_set)
-        assert found["last_answer"] == status
+        assert found["last_answer"] == "302 Found"
         assert found["position"] < found["next_attempt"]
 
 
@@ -390,9 +388,8 @@ async def test_24_a_failed_notification_comes_again_with_what_came_after(websub_
         assert (await first_of(taken)).locs == [f"http://example.com/{n}" for n in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("status", ["429 Too Many", "503 Unavailable"])
-async def test_24_a_retry_after_is_obeyed(websub_hub, new_set, status):
-    async with Receiver(post=answers(status, Retry_After="1")) as receiver:
+async def test_24_a_retry_after_is_obeyed(websub_hub, new_set):
+    async with Receiver(post=answers("503 Unavailable", Retry_After="1")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
         await has(receiver, 2)  # the schedule would have taken five seconds

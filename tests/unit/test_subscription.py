@@ -1,4 +1,7 @@
-"""What an answer does to a subscription, and which share a callback belongs to."""
+"""What an answer does to a subscription, and which share a callback belongs to.
+
+Each status stands here; that a hub acts by it, in `tests/protocol/test_websub_duties.py`, once.
+"""
 
 import pytest
 
@@ -24,7 +27,7 @@ BEHIND = Progress(cursor=10, failures=1, next_attempt=NOW, answer="500 Oh", answ
 UNTIL = Position(20)
 
 
-@pytest.mark.parametrize("status", [200, 202, 204, 299])
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_success_moves_the_cursor_and_forgets_the_failures(status):
     after = after_answer(BEHIND, CallAnswer(status, "Fine"), UNTIL, NOW, 0.5)
     assert after == Progress(20, 0, 0, f"{status} Fine", NOW)
@@ -34,7 +37,7 @@ def test_gone_ends_it():
     assert after_answer(BEHIND, CallAnswer(410), UNTIL, NOW, 0.5) is None
 
 
-@pytest.mark.parametrize("status", [0, 100, 301, 400, 404, 500])
+@pytest.mark.parametrize("status", [0, 100, 301, 302, 400, 404, 500])
 def test_all_else_waits_and_keeps_the_cursor(status):
     after = after_answer(BEHIND, CallAnswer(status, "Oh"), UNTIL, NOW, 0.0)
     assert after is not None
