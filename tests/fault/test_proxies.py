@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.fault.test_workers import grown, publishing, reading, told
-from tests.integration.test_cli import rsnotify
 from tests.support.faults import OwnRedis
 from tests.support.needs import need
 from tests.support.redis_server import free_port
-from tests.support.running import RunningHub, until
+from tests.support.running import RunningHub, rsnotify, until
 
 EXAMPLES = Path(__file__).parents[2] / "docs/operations"
 NGINX = """

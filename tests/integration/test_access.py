@@ -8,8 +8,7 @@ from time import time
 import pytest
 
 from rsnotify.resourcesync.change import DAY, Position
-from tests.integration.test_cli import rsnotify
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub, rsnotify
 
 NOBODY = {"Authorization": "Bearer of-nobody"}
 ADMIN_ONLY = [

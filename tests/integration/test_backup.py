@@ -12,18 +12,13 @@ from rsnotify.process.embedded_redis import backup
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow_async
-from tests.support import forks
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
 from tests.support.redis_cluster import MASTERS, cluster
-from tests.support.running import RunningHub, clean_environment, until
+from tests.support.running import RunningHub, rsnotify, until
 
 LOCS = re.compile(rb"<loc>(http://example.com/[^<]+)</loc>")
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
-
-
-async def rsnotify(*words: str) -> forks.Ended:
-    return await forks.run(words, clean_environment())
 
 
 async def next_change(hub: RunningHub, cursor: str) -> str:

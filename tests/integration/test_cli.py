@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import __version__
-from tests.support.forks import Ended, run
-from tests.support.running import TOKEN, RunningHub, clean_environment, until
+from tests.support.running import TOKEN, RunningHub, clean_environment, rsnotify, until
 
 URLSET = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -26,15 +25,6 @@ ENTRY = '<url><loc>http://example.com/{}</loc><rs:md change="created"/></url>'
 async def hub(shared_hub: RunningHub) -> RunningHub:
     """As new, though it is not: no test of this file with it ends it or looks at its files."""
     return shared_hub
-
-
-async def rsnotify(
-    *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
-) -> Ended:
-    environment = clean_environment() | {"COLUMNS": "200"} | environ
-    if hub is not None:
-        environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
-    return await run(words, environment, stdin)
 
 
 async def without_reader(*words: str, hub: RunningHub | None = None) -> tuple[int, str]:

@@ -14,10 +14,9 @@ from typer.main import get_command
 
 from rsnotify.cli import app
 from rsnotify.cli.output import progress
-from tests.integration.test_cli import rsnotify
 from tests.support.forks import Ended
 from tests.support.loading import ndjson
-from tests.support.running import TOKEN, RunningHub, clean_environment, until
+from tests.support.running import TOKEN, RunningHub, clean_environment, rsnotify, until
 
 PRINTS_NO_RESULT = {"serve", "demo"}  # they run until they are ended
 

@@ -26,9 +26,8 @@ from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import connect
 from rsnotify.sets.options import SetOptions
 from rsnotify.sets.records import Sets
-from tests.integration.test_cli import rsnotify
 from tests.support.receivers import Receiver, has, subscribe
-from tests.support.running import TOKEN, RunningHub, until
+from tests.support.running import TOKEN, RunningHub, rsnotify, until
 
 DOCS = Path(__file__).parents[2] / "docs"
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]

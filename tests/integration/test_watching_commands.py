@@ -5,13 +5,7 @@ import re
 from unittest.mock import ANY
 
 from rsnotify.cli.administer import print_status
-from tests.support.forks import run
-from tests.support.running import TOKEN, clean_environment
-
-
-async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:
-    ended = await run(words, clean_environment() | {"COLUMNS": "200"} | environ)
-    return ended.status, ended.out, ended.err
+from tests.support.running import TOKEN, rsnotify
 
 
 async def test_status_shows_the_whole_and_health_answers_for_a_container(hub, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from tests.support.forks import Forked, fork
+from tests.support.forks import Ended, Forked, fork, run
 
 SOON, SELDOM = 0.01, 0.1  # seconds
 PATIENT_SECONDS = 60  # for any fact, on a busy machine: one that is none is told after that
@@ -124,6 +124,16 @@ class RunningHub:
 def clean_environment() -> dict[str, str]:
     """Ours, without any setting of a hub."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RSNOTIFY_")}
+
+
+async def rsnotify(
+    *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
+) -> Ended:
+    """What a user types and sees; with the address and the token of this hub, if one is given."""
+    environment = clean_environment() | {"COLUMNS": "200"} | environ
+    if hub is not None:
+        environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    return await run(words, environment, stdin)
 
 
 async def until(condition: Any, seconds: float = PATIENT_SECONDS) -> Any:

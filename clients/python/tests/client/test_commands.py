@@ -25,8 +25,7 @@ from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.commands.mirror_output import Reporter, Shown
 from rsnotify_mirror.report import Event
-from tests.integration.test_cli import rsnotify
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, RunningHub, clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES, Source
 
 SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")

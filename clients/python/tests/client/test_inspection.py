@@ -19,8 +19,7 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import SILENT, Bounds
-from tests.integration.test_cli import rsnotify
-from tests.support.running import TOKEN, clean_environment
+from tests.support.running import TOKEN, clean_environment, rsnotify
 from tests.support.sources import Handler, Source, digest
 
 BEFORE, BETWEEN = "2026-11-19T00:00:00Z", "2026-11-19T12:00:00Z"

@@ -7,7 +7,6 @@ import re
 import sqlite3
 import ssl
 import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +43,7 @@ from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from tests.support.hub_processes import accept, scripted_hub
 from tests.support.redis_tls import AUTHORITY
 from tests.support.reference import installed
+from tests.support.running import rsnotify
 from tests.support.sources import CAPABILITIES, Source
 
 NAME = "source.example"
@@ -521,14 +521,6 @@ def test_so_many_requests_a_second_and_no_more():
     assert pace.turn() == 0.25
     now = 200.0
     assert [pace.turn(), pace.turn()] == [0.0, 0.25]
-
-
-async def rsnotify(*words: str) -> tuple[int, str, str]:
-    program = Path(sys.executable).with_name("rsnotify")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(program, *words, **pipes)
-    out, err = await process.communicate()
-    return process.returncode or 0, out.decode(), err.decode()
 
 
 async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.loading import OUTCOME
-from tests.integration.test_cli import rsnotify
 from tests.support.hub_processes import granting
 from tests.support.loading import ndjson
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub, rsnotify
 
 PUBLISHING = Path(__file__).parents[4] / "docs" / "publishing.md"
 LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")

@@ -27,10 +27,9 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import FILE, State
-from tests.integration.test_cli import rsnotify
 from tests.support.amount import amount
 from tests.support.hub_processes import Answer, Posted, scripted_hub
-from tests.support.running import clean_environment
+from tests.support.running import clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES
 
 

@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from clients.python.tests.bridge.moving import stamp
-from clients.python.tests.client.test_network import rsnotify
 from clients.python.tests.mirror.odd import MirroredSource
 from clients.python.tests.mirror.test_mirror import Once
 from tests.support.odd import (
@@ -28,6 +27,7 @@ from tests.support.odd import (
     named,
     offers,
 )
+from tests.support.running import rsnotify
 from tests.support.sources import Source
 
 CASES: OddCases[Callable[[MirroredSource], Awaitable[Once]]] = OddCases()

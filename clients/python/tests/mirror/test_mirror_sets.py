@@ -16,8 +16,7 @@ from rsnotify_client.discovery import discover_sets
 from rsnotify_client.web import Web
 from rsnotify_mirror.commands import mirror_sets
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, folder_of, folders_of
-from tests.integration.test_cli import rsnotify
-from tests.support.running import until
+from tests.support.running import rsnotify, until
 from tests.support.sources import Source, digest, rendered
 
 DESCRIPTION = "/.well-known/resourcesync"

@@ -19,8 +19,7 @@ from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
-from tests.integration.test_cli import rsnotify
-from tests.support.running import until
+from tests.support.running import rsnotify, until
 from tests.support.sources import CAPABILITIES, Source, digest, entry_of, rendered
 
 MANY = 40

@@ -18,9 +18,8 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.audit import Finding, due_at, is_settled
 from rsnotify_mirror.commands.mirror import seconds_of
 from rsnotify_mirror.state import State
-from tests.integration.test_cli import rsnotify
 from tests.support.forks import run
-from tests.support.running import clean_environment
+from tests.support.running import clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES, Source
 
 
