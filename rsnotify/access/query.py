@@ -11,17 +11,20 @@ from urllib.parse import parse_qsl
 
 from rsnotify.errors import CloseCode, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter, parse_filter
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
+from rsnotify.resourcesync.notification import Kind
 from rsnotify.sets.options import SetRecord
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 # The parameters that the address of each knows.
+NAMED_PARTS = ("prefix", "change")  # of `FILTER`
 DOCUMENT = ("access_token", "format")
 RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
-CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
-CHANNEL = (*DOCUMENT, "from", "since")
+CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit", *NAMED_PARTS)
+CHANNEL = (*DOCUMENT, "from", "since", *NAMED_PARTS)
 SEVERAL_CHANNELS = (*CHANNEL, "set")
 OAI = (
     *("verb", "identifier", "metadataPrefix", "from", "until", "set", "resumptionToken"),
@@ -30,7 +33,7 @@ OAI = (
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
-STREAM_QUESTION = ("access_token", "cursor", "live", "offset")
+STREAM_QUESTION = ("access_token", "cursor", "live", "offset", *NAMED_PARTS)
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 
@@ -73,6 +76,15 @@ def parse_start(query: Query) -> Position | None:
     if len(found) > 1:
         raise _refused("`from` and `since` are two words for one position: send only one")
     return found.pop() if found else None
+
+
+def filter_of(query: Query, kind: Kind = "change") -> Filter | None:
+    """Which changes are asked for; None if all are."""
+    found = parse_filter(query)
+    if found is not None and kind == "framework":
+        names = ", ".join(sorted({name for name, _ in found.pairs}))
+        raise _refused(f"the framework channel has no filter: leave out {names}")
+    return found
 
 
 def single(query: Query, name: str) -> str | None:

@@ -18,6 +18,7 @@ from rsnotify.channels.requested_channels import ChannelCursor, requested_form
 from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.forms import Form
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetRecord
@@ -40,6 +41,7 @@ class ChannelEntry(NamedTuple):
     admitted: Admitted
     form: Form
     address: str  # of the peer, to which limits apply
+    filter: Filter | None = None  # of the changes that it wants
 
     @property
     def cursor(self) -> str:
@@ -64,7 +66,12 @@ class Admission:
         self._limits = limits
         self._allowed_origins = allowed_origins
 
-    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
+    async def admit(
+        self,
+        connection: HTTPConnection,
+        wanted: Sequence[ChannelCursor],
+        filter_: Filter | None = None,
+    ) -> Admitted:
         """Refuse a peer that may not read all of these channels."""
         sets = self._journals.sets
         judged = {each.channel.set_name: sets.get(each.channel.set_name) for each in wanted}
@@ -76,7 +83,8 @@ class Admission:
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
         address = self._access.client_address(connection)
-        self._limits.check(address, [each.channel for each in wanted])
+        names = [each.channel for each in wanted]
+        self._limits.check(address, names, filter_)
         return Admitted(records, token)
 
     def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:
@@ -101,6 +109,7 @@ class Admission:
         wanted: Sequence[ChannelCursor],
         admitted: Admitted,
         find_cursor: Callable[[ChannelName, Position | None], Awaitable[Position]],
+        filter_: Filter | None = None,
     ) -> ChannelEntry:
         """Where a reader begins, and the address for which it counts."""
         return ChannelEntry(
@@ -109,6 +118,7 @@ class Admission:
             admitted=admitted,
             form=requested_form(connection),
             address=self._access.client_address(connection),
+            filter=filter_,
         )
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:

@@ -20,6 +20,7 @@ from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, CloseCode, NoSuchSet,
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,13 @@ class ChannelReader(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
-async def read_next(journals: Journals, feed: Feed, reader: ChannelReader) -> Notification | None:
+async def read_next(
+    journals: Journals, feed: Feed, reader: ChannelReader, filter_: Filter | None = None
+) -> Notification | None:
     """Read what follows the cursor; None at the head. If that fails, the reader is closed."""
     try:
+        if filter_ is not None:
+            return await journals.reading.matching_after(feed, reader.cursor, filter_)
         return await journals.reading.after(feed, reader.cursor)
     except (Rejected, TryAgain) as error:
         reader.close(error.close_code, error.detail)
@@ -72,16 +77,26 @@ async def read_next(journals: Journals, feed: Feed, reader: ChannelReader) -> No
     return None
 
 
-def write_turn(feed: Feed, reader: ChannelReader, found: Notification | None, sent: Sent) -> int:
-    """Write this and what follows, some SEND_BYTES; the bytes written. If it fails, close it."""
+def write_turn(
+    feed: Feed,
+    reader: ChannelReader,
+    found: Notification | None,
+    sent: Sent,
+    *,
+    is_all: bool = True,
+) -> int:
+    """Write this and, if the reader wants all changes, what follows, some SEND_BYTES; the bytes
+    written. If it fails, close it."""
     try:
-        return _write(feed, reader, found, sent)
+        return _write(feed, reader, found, sent, SEND_BYTES if is_all else 0)
     except Exception:
         close_for_a_bug([reader])
     return 0
 
 
-def _write(feed: Feed, reader: ChannelReader, found: Notification | None, sent: Sent) -> int:
+def _write(
+    feed: Feed, reader: ChannelReader, found: Notification | None, sent: Sent, most: int
+) -> int:
     written = 0
     while found is not None and not reader.is_paused:
         reader.cursor = found.until
@@ -89,7 +104,7 @@ def _write(feed: Feed, reader: ChannelReader, found: Notification | None, sent: 
         reader.write(frame)
         sent.count(reader.wire_format, len(frame))
         written += len(frame)
-        found = feed.tail.next_after(reader.cursor) if written < SEND_BYTES else None
+        found = feed.tail.next_after(reader.cursor) if written < most else None
     return written
 
 
@@ -119,6 +134,8 @@ def write_to_all(readers: Collection[Reader], data: bytes) -> None:
 
 class ChannelReaders:
     """Writes each notification of a feed to every reader, once and in order."""
+
+    filter: Filter | None = None  # all want all changes
 
     def __init__(
         self,
@@ -188,10 +205,14 @@ class ChannelReaders:
     def pause(self, reader: Reader) -> None:
         """The reader's socket is full: remember its position and go on with the others."""
         if reader in self._at_head.get(reader.wire_format, ()):
-            reader.cursor = self._feed.tail.head
+            self._note_cursor(reader, self._feed.tail.head)
         self._take_out(reader)
         self._waiting.add(reader)
         self._keepalive.watch(reader)
+
+    def _note_cursor(self, reader: Reader, head: Position) -> None:
+        """The reader was at the head, which was there, and is not any more."""
+        reader.cursor = head
 
     def resume(self, reader: Reader) -> None:
         self._keepalive.unwatch(reader)
@@ -228,21 +249,26 @@ class ChannelReaders:
         self.pushed += 1
         for wire_format, readers in self._at_head.items():
             if readers:
-                written = tuple(readers)  # a copy: a reader that is paused leaves
-                try:
-                    frame = wire_format.render(notification, is_newest=True)
-                    self._sent.count(wire_format, len(frame), len(written))
-                    write_to_all(written, frame)
-                except Exception:
-                    close_for_a_bug(written)
+                # A copy: a reader that is paused leaves.
+                self._write_newest(wire_format, tuple(readers), notification)
         for reader in tuple(self._ahead):
             self._place(reader)
+
+    def _write_newest(
+        self, wire_format: WireFormat, readers: Sequence[Reader], notification: Notification
+    ) -> None:
+        try:
+            frame = wire_format.render(notification, is_newest=True)
+            self._sent.count(wire_format, len(frame), len(readers))
+            write_to_all(readers, frame)
+        except Exception:
+            close_for_a_bug(readers)
 
     def fall_behind(self, head: Position) -> None:
         """Whoever is at the head, which was here, becomes a reader that is behind."""
         for group in self._at_head.values():
             for reader in tuple(group):
-                reader.cursor = head
+                self._note_cursor(reader, head)
                 self._place(reader)
         for reader in tuple(self._ahead):
             self._place(reader)
@@ -279,10 +305,11 @@ class ChannelReaders:
 
     async def _serve_one(self, reader: Reader) -> int:
         """Write what one reader has missed, up to the end of its turn; how many bytes."""
-        found = await read_next(self._journals, self._feed, reader)
+        found = await read_next(self._journals, self._feed, reader, self.filter)
         if reader not in self._waiting:  # it has left, or was placed again
             return 0
-        written = write_turn(self._feed, reader, found, self._sent)
+        is_all = self.filter is None
+        written = write_turn(self._feed, reader, found, self._sent, is_all=is_all)
         if reader in self._waiting:  # it has not been closed
             self._place(reader)
         return written

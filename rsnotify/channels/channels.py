@@ -11,6 +11,7 @@ from functools import partial
 from rsnotify.access.access import Access
 from rsnotify.channels.admission import Admission, ChannelEntry
 from rsnotify.channels.channel import ChannelReaders, Sent
+from rsnotify.channels.filtered import FilteredReaders
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.channels.reader_input import ReaderInput
@@ -21,6 +22,7 @@ from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.sets.options import SetRecord
 
 DRAIN_STEPS = 100
@@ -42,7 +44,7 @@ class Channels:
     ) -> None:
         self._journals = journals
         self._keepalive = keepalive
-        self._channels: dict[Feed, ChannelReaders] = {}
+        self._channels: dict[tuple[Feed, Filter | None], ChannelReaders] = {}
         self._several: set[SeveralChannels] = set()
         self.is_draining = False
         self.sent = Sent()
@@ -74,44 +76,52 @@ class Channels:
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
         places = [(self._journals.feed(name), cursor) for name, cursor in entry.places]
         names = [feed.channel for feed, _ in places]
-        self.limits.enter(reader, entry.address, names)
+        self.limits.enter(reader, entry.address, names, entry.filter)
         if entry.is_several:
             leave = self._leave_several
-            several = SeveralChannels(self._journals, self._keepalive, reader, leave, self.sent)
+            several = SeveralChannels(
+                self._journals, self._keepalive, reader, leave, self.sent, entry.filter
+            )
             self._several.add(several)
             several.join(places)
         else:
             (feed, cursor) = places[0]
-            self._channel_of(feed).join(reader, cursor)
+            self._channel_of(feed, entry.filter).join(reader, cursor)
 
     def _leave_several(self, several: SeveralChannels) -> None:
         self._several.discard(several)
-        self.limits.leave(several.reader, [each.feed.channel for each in several.members()])
+        names = [each.feed.channel for each in several.members()]
+        self.limits.leave(several.reader, names, several.filter)
 
-    def _channel_of(self, feed: Feed) -> ChannelReaders:
-        channel = self._channels.get(feed)
+    def _channel_of(self, feed: Feed, filter_: Filter | None) -> ChannelReaders:
+        channel = self._channels.get((feed, filter_))
         if channel is None:
             self._drop_channels_without_readers()
-            leave = partial(self.limits.leave, channels=[feed.channel])
-            channel = ChannelReaders(self._journals, feed, self._keepalive, self.sent, leave)
-            self._channels[feed] = channel
+            channel = self._channels[feed, filter_] = self._made(feed, filter_)
         return channel
+
+    def _made(self, feed: Feed, filter_: Filter | None) -> ChannelReaders:
+        leave = partial(self.limits.leave, channels=[feed.channel], filter_=filter_)
+        shared = (self._journals, feed, self._keepalive)
+        if filter_ is None:
+            return ChannelReaders(*shared, self.sent, leave)
+        return FilteredReaders(*shared, filter_, self.sent, leave)
 
     def behind(self) -> dict[Feed, list[Position]]:
         """The cursors of readers that have not been sent everything, by channel."""
         found: dict[Feed, list[Position]] = {}
-        for feed, channel in self._channels.items():
+        for (feed, _), channel in self._channels.items():
             if cursors := channel.behind():
-                found[feed] = [*cursors]
+                found.setdefault(feed, []).extend(cursors)
         for several in self._several:
             for member in several.members():
-                if member.cursor < member.feed.tail.head:
+                if member.reached < member.feed.tail.head:
                     found.setdefault(member.feed, []).append(member.cursor)
         return found
 
     def _drop_channels_without_readers(self) -> None:
-        for feed in [feed for feed, channel in self._channels.items() if not channel.is_read]:
-            del self._channels[feed]
+        for key in [key for key, channel in self._channels.items() if not channel.is_read]:
+            del self._channels[key]
 
     async def drain(self, seconds: float) -> None:
         """Disconnect all readers, spread over this time, so that they do not all return at once."""

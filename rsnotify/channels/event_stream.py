@@ -13,7 +13,7 @@ from rsnotify.channels.channels import Channels
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader_input import ReaderInput
-from rsnotify.channels.requested_channels import requested_channels
+from rsnotify.channels.requested_channels import requested_channels, requested_filter
 from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
 from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.input_turns import EVENT_STREAM
@@ -87,10 +87,11 @@ class Sse:
 
     async def stream(self, request: Request) -> Response:
         """The stream; for HEAD its headers, which say where it begins."""
-        wanted = requested_channels(request, kind_named(request.path_params["kind"]))
-        admitted = await self._admission.admit(request, wanted)
+        kind = kind_named(request.path_params["kind"])
+        wanted, filter_ = requested_channels(request, kind), requested_filter(request, kind)
+        admitted = await self._admission.admit(request, wanted, filter_)
         find_cursor = self._admission.servable_cursor
-        entry = await self._admission.entry(request, wanted, admitted, find_cursor)
+        entry = await self._admission.entry(request, wanted, admitted, find_cursor, filter_)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         origin = request.headers.get("origin")
         headers = _headers(entry, origin, in_gzip=in_gzip)

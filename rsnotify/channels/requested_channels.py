@@ -8,6 +8,7 @@ from rsnotify.access.query import (
     CHANNEL,
     LAST_EVENT_ID,
     SEVERAL_CHANNELS,
+    filter_of,
     form_of,
     parse_cursors,
     parse_moment,
@@ -18,6 +19,7 @@ from rsnotify.access.query import (
 from rsnotify.access.sent_token import SUBPROTOCOL
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.forms import JSON, Form
 from rsnotify.resourcesync.notification import ChannelName, Kind
 
@@ -46,6 +48,11 @@ def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCu
         ChannelCursor(ChannelName(name, kind), cursors.get(name, start))
         for name, start in parse_sets(parse_query(text, SEVERAL_CHANNELS))
     ]
+
+
+def requested_filter(connection: HTTPConnection, kind: Kind) -> Filter | None:
+    """Which changes are asked for, if the query is one that was read before."""
+    return filter_of(parse_query(connection.scope["query_string"], SEVERAL_CHANNELS), kind)
 
 
 def subprotocol_of(connection: HTTPConnection) -> str | None:

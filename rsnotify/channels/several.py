@@ -11,14 +11,17 @@ from collections.abc import Callable, Sequence
 
 from rsnotify.access.query import render_cursors
 from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
+from rsnotify.channels.filtered import PASSED_SECONDS
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
+from rsnotify.live.reading import PASSED_CHANGES
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import Notification
+from rsnotify.resourcesync.change_filter import Filter
+from rsnotify.resourcesync.notification import Notification, begun_at, render_nothing
 
 
 class Member:
@@ -35,6 +38,11 @@ class Member:
 
     def __repr__(self) -> str:
         return f"<Member of {self.feed.channel} at {self.cursor}>"
+
+    @property
+    def reached(self) -> Position:
+        """Up to where it has everything."""
+        return self.cursor
 
     # --- called by the feed --------------------------------------------------------------------
 
@@ -70,6 +78,29 @@ class Member:
         self._several.reader.close(code, reason)
 
 
+class FilteredMember(Member):
+    """One channel of a connection that wants a part of each. Its cursor is where the peer was told
+    to be; what it has reached may be later, and then nothing between was for it."""
+
+    __slots__ = ("_reached", "passed")
+
+    def __init__(self, several: "SeveralChannels", feed: Feed, cursor: Position) -> None:
+        super().__init__(several, feed, cursor)
+        self._reached = cursor
+        self.passed = 0  # changes, since it was told
+
+    @property
+    def reached(self) -> Position:
+        return max(self.cursor, self._reached)
+
+    def reach(self, notification: Notification) -> None:
+        """This is for the peer, or is passed over."""
+        if self.cursor >= self._reached:
+            self.passed = 0
+        self._reached = notification.until
+        self.passed += notification.count
+
+
 class SeveralChannels:
     """The members of one connection, which the reader takes for its channel."""
 
@@ -80,9 +111,11 @@ class SeveralChannels:
         reader: Reader,
         on_leave: Callable[["SeveralChannels"], None],
         sent: Sent | None = None,
+        filter_: Filter | None = None,
     ) -> None:
         self.pushed = 0
         self.reader = reader
+        self.filter = filter_
         self._journals = journals
         self._keepalive = keepalive
         self._on_leave = on_leave
@@ -90,6 +123,7 @@ class SeveralChannels:
         self._members: list[Member] = []
         self._in_line: OrderedDict[Member, None] = OrderedDict()
         self._serving: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # until all are told where they are
 
     def __repr__(self) -> str:
         return f"<SeveralChannels [{len(self._members)}, {len(self._in_line)} in line]>"
@@ -101,7 +135,8 @@ class SeveralChannels:
     def join(self, places: Sequence[tuple[Feed, Position]]) -> None:
         self.reader.channel = self
         self._keepalive.add(self.reader)
-        self._members = [Member(self, feed, cursor) for feed, cursor in places]
+        made = Member if self.filter is None else FilteredMember
+        self._members = [made(self, feed, cursor) for feed, cursor in places]
         for member in self._members:
             member.feed.watch(member)
             if member.cursor < member.feed.tail.head:
@@ -125,19 +160,47 @@ class SeveralChannels:
         for member in self._members:
             member.feed.unwatch(member)
         self._in_line.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         self._on_leave(self)
 
     # --- writing -------------------------------------------------------------------------------
 
     def push_to(self, member: Member, notification: Notification) -> None:
         self.pushed += 1
-        if member.cursor >= notification.until:
+        if member.reached >= notification.until:
             return  # it knows more than this process did
-        is_next = member.cursor == notification.from_
+        is_next = member.reached == notification.from_
         if is_next and self.is_writable and not self._in_line and self._serving is None:
-            self._write_next(member, notification)
+            self._take_next(member, notification)
         else:
             self.line_up(member)
+
+    def _take_next(self, member: Member, notification: Notification) -> None:
+        if isinstance(member, FilteredMember) and self.filter is not None:
+            found = self.filter.pick(notification)
+            member.reach(notification)
+            if found is not None:
+                self._write_next(member, begun_at(found, member.cursor))
+            elif member.passed >= PASSED_CHANGES:
+                self._give_position(member)
+            elif self._timer is None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(PASSED_SECONDS, self.give_positions)
+        else:
+            self._write_next(member, notification)
+
+    def give_positions(self) -> None:
+        """Tell the peer where it is in each channel, unless it is about to be told."""
+        self._timer = None
+        for member in self._members:
+            if member.cursor < member.reached and member not in self._in_line and self.is_writable:
+                self._give_position(member)
+
+    def _give_position(self, member: Member) -> None:
+        channel, base_url = member.feed.channel, self._journals.base_url
+        until = member.reached
+        self._write_next(member, render_nothing(channel, member.cursor, until, base_url=base_url))
 
     def _write_next(self, member: Member, notification: Notification) -> None:
         """The hot path: write to the socket. If that fails, the connection is closed."""
@@ -182,8 +245,9 @@ class SeveralChannels:
             self._serving = None
 
     async def _serve_one(self, member: Member) -> int:
-        found = await read_next(self._journals, member.feed, member)
-        written = write_turn(member.feed, member, found, self._sent)
+        found = await read_next(self._journals, member.feed, member, self.filter)
+        is_all = self.filter is None
+        written = write_turn(member.feed, member, found, self._sent, is_all=is_all)
         if member.cursor < member.feed.tail.head and self.reader.channel is self:
             self._in_line[member] = None
             self._in_line.move_to_end(member, last=written > 0)  # who had no turn stays first

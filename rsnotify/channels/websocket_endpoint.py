@@ -11,7 +11,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from rsnotify.channels.admission import ChannelEntry
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
-from rsnotify.channels.requested_channels import requested_channels, subprotocol_of
+from rsnotify.channels.requested_channels import (
+    requested_channels,
+    requested_filter,
+    subprotocol_of,
+)
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.notification import FROM_HEADER, kind_named
@@ -33,12 +37,15 @@ class WebSocketEndpoint:
         entry: ChannelEntry | Rejected | TryAgain
         try:
             wanted = requested_channels(websocket, kind)
+            filter_ = requested_filter(websocket, kind)
         except Rejected as error:  # of the query: a web page sees a close code, but no status
             entry = error
         else:
-            admitted = await admission.admit(websocket, wanted)
+            admitted = await admission.admit(websocket, wanted, filter_)
             try:
-                entry = await admission.entry(websocket, wanted, admitted, admission.cursor)
+                entry = await admission.entry(
+                    websocket, wanted, admitted, admission.cursor, filter_
+                )
             except (Rejected, TryAgain) as error:  # sent as a close frame after the handshake
                 entry = error
         await websocket.accept(

@@ -18,7 +18,14 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.access.query import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
+from rsnotify.access.query import (
+    CHANGE_LIST,
+    DOCUMENT,
+    Query,
+    check_not_future,
+    filter_of,
+    parse_start,
+)
 from rsnotify.documents.documents import (
     ListHead,
     Neighbours,
@@ -28,7 +35,16 @@ from rsnotify.documents.documents import (
     change_list_index_document,
     open_list,
 )
-from rsnotify.documents.pages import Pages, bounds_of, bounds_within, gone, kept_query, with_query
+from rsnotify.documents.pages import (
+    Pages,
+    bounds_of,
+    bounds_within,
+    gone,
+    kept_query,
+    list_head,
+    tag_of,
+    with_query,
+)
 from rsnotify.documents.responses import (
     ByteStream,
     KeptDocuments,
@@ -38,7 +54,7 @@ from rsnotify.documents.responses import (
     document_response,
     query_of,
 )
-from rsnotify.documents.stretches import Stretches
+from rsnotify.documents.stretches import Stretches, chosen
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.window import (
@@ -57,6 +73,7 @@ from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache, Tail
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.single_flight import SingleFlight
@@ -221,9 +238,13 @@ class ChangeListEndpoints:
             bounds = bounds_of(await self._span(requested.name))
             path = open_list(requested.name)
             return await self._pages.respond(requested, bounds, path, asked)
+        filter_ = filter_of(asked)
         if after is not None:
-            return await self._stretch(requested, after)
-        return await self._open(requested, await self._record(requested.name))
+            return await self._stretch(requested, after, filter_)
+        record = await self._record(requested.name)
+        if filter_ is not None:
+            return await self._stretch(requested, record.window_from, filter_)
+        return await self._open(requested, record)
 
     async def by_beginning(self, request: Request) -> Response:
         """One Change List.
@@ -234,7 +255,7 @@ class ChangeListEndpoints:
         requested = await self._admission.admit(request, LIST_FORMS)
         from_ = _beginning(request.path_params["from_"])
         found = await self._window(requested, from_)
-        if _asks_for_page(asked) or parse_start(asked) is not None:
+        if _asks_for_page(asked) or parse_start(asked) is not None or filter_of(asked):
             path, bounds = change_list(requested.name, from_), bounds_within(found)
             return await self._pages.respond(requested, bounds, path, asked)
         if isinstance(found, Window):
@@ -344,7 +365,9 @@ class ChangeListEndpoints:
         scope = requested.request.scope
         return partial(self._stretches.entries, requested.name, from_, until, scope)
 
-    async def _stretch(self, requested: RequestedSet, cursor: Position) -> Response:
+    async def _stretch(
+        self, requested: RequestedSet, cursor: Position, filter_: Filter | None
+    ) -> Response:
         span = await self._span(requested.name, after=cursor)
         record, now = span.record, int(time() * MICROSECONDS)
         check_not_future(cursor, record.last, now)
@@ -355,9 +378,11 @@ class ChangeListEndpoints:
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
         end = record.head if stretch.until is None else stretch.until
         pages = Neighbours(next=_following(requested, stretch.until))
-        head = change_list_head(requested.base, requested.name, *stretch, pages)
+        head = list_head(requested, stretch, end, pages, filter_)
         tag = f"{int(stretch.from_):x}-{int(end):x}-{_closing_of(stretch, span)}"
         entries = self._entries_of(requested, stretch.from_, end)
+        if filter_ is not None:
+            tag, entries = tag + tag_of(filter_), partial(chosen, entries, filter_)
         return await requested.list(head, tag, record.changed, entries)
 
     # --- lists of lists ------------------------------------------------------------------------

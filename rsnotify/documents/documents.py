@@ -345,11 +345,16 @@ def change_list_head(
     from_: Position,
     until: Position | None,
     pages: Neighbours = Neighbours(),  # noqa: B008
+    whole: str | None = None,
 ) -> ListHead:
-    """The head of a list of the changes in `(from_, until]`; without `until` it is open."""
+    """The head of a list of the changes in `(from_, until]`; without `until` it is open. `whole`:
+    the address of the list of which this one has a part, which that says of itself (RFC 6596)."""
     md = Md(capability="changelist", from_=str(from_), until=None if until is None else str(until))
     index = Link(rel="index", href=base + change_list_index(set_name))
-    return ListHead(md, (up_link(base, set_name), index, *_to(base, pages)), "changes")
+    links = (up_link(base, set_name), index, *_to(base, pages))
+    if whole is not None:
+        links = (*links, Link(rel="canonical", href=base + whole))
+    return ListHead(md, links, "changes")
 
 
 def resource_list_head(

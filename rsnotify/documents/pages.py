@@ -12,6 +12,7 @@ from functools import partial
 from time import time
 from typing import NamedTuple
 from urllib.parse import urlencode
+from zlib import crc32
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,18 +21,27 @@ from starlette.types import Scope
 from rsnotify.access.query import (
     Query,
     check_not_future,
+    filter_of,
     parse_moment,
     parse_start,
     single,
     whole_number,
 )
-from rsnotify.documents.documents import Neighbours, change_list_head
+from rsnotify.documents.documents import ListHead, Neighbours, change_list_head, open_list
 from rsnotify.documents.responses import ByteStream, RequestedSet
-from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
+from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns, chosen
 from rsnotify.errors import Rejected, Trimmed, TryAgain
-from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
+from rsnotify.journal.window import (
+    STRETCH_CHANGES,
+    JournalRecord,
+    Span,
+    Stretch,
+    Window,
+    whole_from,
+)
 from rsnotify.live.reading import History
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import FILTER, Filter
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
 from rsnotify.single_flight import WAIT_SECONDS, AtOnce
 
@@ -127,12 +137,15 @@ class Pages:
         async with self._made.turn():
             page = await self._page(requested, bounds, asked)
         pages = neighbours(path, page, kept_query(requested.request))
-        head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
         end = bounds.end if page.until is None else page.until
+        filter_ = filter_of(asked)
+        head = list_head(requested, Stretch(page.from_, page.until), end, pages, filter_)
         tag = f"{int(page.from_):x}-{int(end):x}-{page.size:x}"
         tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"
         tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
         entries = partial(self._entries, requested.name, page, requested.request.scope)
+        if filter_ is not None:
+            tag, entries = tag + tag_of(filter_), partial(chosen, entries, filter_)
         return await requested.list(head, tag, bounds.changed, entries)
 
     async def _page(self, requested: RequestedSet, bounds: PageBounds, asked: Query) -> ListPage:
@@ -243,21 +256,42 @@ def _piece_changes(found: Extent) -> int:
     return max(1, min(READ_CHANGES, PIECE_BYTES * found.rows // max(1, found.size)))
 
 
-def neighbours(path: str, page: ListPage, asked: Mapping[str, str]) -> Neighbours:
+def neighbours(path: str, page: ListPage, asked: Mapping[str, Sequence[str]]) -> Neighbours:
     """The addresses of the pages before and after, asked for in the same way."""
     before = with_query(path, {"until": page.from_, **asked}) if page.has_before else None
     after = with_query(path, {"from": page.until, **asked}) if page.has_after else None
     return Neighbours(before, after)
 
 
-def kept_query(request: Request) -> Mapping[str, str]:
+def list_head(
+    requested: RequestedSet,
+    stretch: Stretch,
+    end: Position,
+    pages: Neighbours,
+    filter_: Filter | None,
+) -> ListHead:
+    """The head of a list of a stretch. Of a part of it, which may be empty, nobody could see where
+    it ends: so that says so, and which list it is a part of."""
+    from_, until = stretch
+    if filter_ is None:
+        return change_list_head(requested.base, requested.name, from_, until, pages)
+    until = max(from_, end if until is None else until)
+    whole = with_query(open_list(requested.name), {"from": from_})
+    return change_list_head(requested.base, requested.name, from_, until, pages, whole)
+
+
+def tag_of(filter_: Filter) -> str:
+    return f"-{crc32(filter_.key.encode()):x}"
+
+
+def kept_query(request: Request) -> Mapping[str, Sequence[str]]:
     """The parameters that links to other pages repeat: never a token."""
     asked = request.query_params
-    return {name: asked[name] for name in ("limit", "format") if name in asked}
+    return {name: asked.getlist(name) for name in ("limit", "format", *FILTER) if name in asked}
 
 
 def with_query(path: str, asked: Mapping[str, object]) -> str:
-    return f"{path}?{urlencode(asked, safe=':')}"
+    return f"{path}?{urlencode(asked, safe=':/', doseq=True)}"
 
 
 def gone(requested: RequestedSet) -> Rejected:

@@ -6,7 +6,7 @@ while the stretch is being read. Memory holds one piece at a time.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName, render_rows
+from rsnotify.resourcesync.change_filter import Filter
+from rsnotify.resourcesync.notification import END_OF_ENTRY, ChannelName, render_rows
 from rsnotify.single_flight import WAIT_SECONDS, AtOnce
 
 FIRST_CHANGES = 100  # so that the first byte comes soon
@@ -101,6 +102,17 @@ class ReadSizes(NamedTuple):
 
 
 READ_SIZES = ReadSizes()
+
+
+async def chosen(
+    entries: Callable[[], AsyncIterator[bytes]], filter_: Filter
+) -> AsyncIterator[bytes]:
+    """Those of the entries that pass the filter, piece by piece. A piece may be empty: whoever
+    waits for it is not kept waiting for the next that is not."""
+    rest = b""
+    async for piece in entries():
+        found, end, rest = (rest + piece).rpartition(END_OF_ENTRY)
+        yield b"".join(filter_.choose(found + end))
 
 
 class Stretches:

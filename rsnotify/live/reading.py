@@ -13,17 +13,21 @@ from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache, Tail
 from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
     Row,
+    begun_at,
     change_list_index,
     first_batch,
+    render_nothing,
     render_notification,
 )
 from rsnotify.single_flight import SingleFlight
 
+PASSED_CHANGES = 1_000  # that are not for a reader, before it is told where it is
 CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
 
 
@@ -128,6 +132,23 @@ class Reading:
         joined = feed.join_after(found, self._base_url)
         self._cache.use(feed)
         return joined
+
+    async def matching_after(
+        self, feed: Feed, cursor: Position, filter_: Filter | None
+    ) -> Notification | None:
+        """Likewise, of what passes the filter: it begins at the cursor, and has no changes if
+        PASSED_CHANGES, or all up to the head, were not for this reader."""
+        found = await self.batch_after(feed, cursor)
+        if filter_ is None or found is None:
+            return found
+        passed, reached = 0, cursor
+        while found is not None:
+            picked = filter_.pick(found)
+            if picked is not None:
+                return begun_at(picked, cursor)
+            passed, reached = passed + found.count, found.until
+            found = await self.batch_after(feed, reached) if passed < PASSED_CHANGES else None
+        return render_nothing(feed.channel, cursor, reached, base_url=self._base_url)
 
     async def newest_notification(self, feed: Feed) -> Notification | None:
         """The newest notification, even from before this process; None if there is none."""

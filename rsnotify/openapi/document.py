@@ -23,6 +23,8 @@ from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
+from rsnotify.resourcesync.change import CHANGE_TYPES
+from rsnotify.resourcesync.change_filter import FILTER_VALUES
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
@@ -134,6 +136,18 @@ MEANINGS = {
 RETRY_AFTER = (429, 503, 507)
 
 MOMENT = {"type": "string", "pattern": MOMENT_OR_DAY}
+
+
+def _wanted(value: Json, description: str) -> Json:
+    """A parameter of a filter, which may be repeated; a framework channel has none."""
+    return {
+        "type": "array",
+        "items": value,
+        "maxItems": FILTER_VALUES,
+        "description": description,
+    }
+
+
 PARAMETERS: dict[str, Json] = {
     # in the path
     "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
@@ -162,6 +176,11 @@ PARAMETERS: dict[str, Json] = {
         "maximum": MAX_ENTRIES,
         "description": "Entries that are left out",
     },
+    "prefix": _wanted(
+        {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\\[\\]_a-z~]*$"},
+        "Only changes of resources whose loc begins so",
+    ),
+    "change": _wanted({"enum": list(CHANGE_TYPES)}, "Only changes of this kind, and deletions"),
     "live": {"enum": ["long-poll", "sse"], "description": "Wait for what is not there yet"},
     "cursor": {
         "type": "string",

@@ -12,7 +12,7 @@ Nothing here knows who reads, or from where on.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
 from rsnotify.errors import CloseCode, Rejected
@@ -118,19 +118,21 @@ class Filter:
             return False
         return media_type in self._types or media_type.startswith(self._ranges)
 
-    def choose(self, entries: bytes) -> tuple[bytes, int]:
-        """Those of these `<url>` elements that pass, and how many they are."""
+    def choose(self, entries: bytes) -> list[bytes]:
+        """Those of these `<url>` elements that pass."""
         matches = self.matches
-        chosen = [each for each in entries.split(END_OF_ENTRY)[:-1] if matches(each)]
-        return b"".join([each + END_OF_ENTRY for each in chosen]), len(chosen)
+        found = entries.split(END_OF_ENTRY)[:-1]
+        return [each + END_OF_ENTRY for each in found if matches(each)]
 
-    def pick(self, found: Notification) -> Notification:
-        """What passes of a notification, for the same interval: all, some or nothing. It is chosen
+    def pick(self, found: Notification) -> Notification | None:
+        """What passes of a notification, for the same interval; None if nothing does. It is chosen
         once for all who want the same."""
-        return found.derived(self._derived, self._part)
+        return found.derived(self._derived, self._part) or None
 
-    def _part(self, found: Notification) -> Notification:
-        return part_of(found, *self.choose(found.payload[found.entries]))
+    def _part(self, found: Notification) -> Notification | Literal[b""]:
+        """What is kept for all; empty bytes take the least."""
+        chosen = self.choose(found.payload[found.entries])
+        return part_of(found, b"".join(chosen), len(chosen)) if chosen else b""
 
 
 def described(attributes: bytes, entry: bytes) -> tuple[Described, Described | None]:

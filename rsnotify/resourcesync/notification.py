@@ -360,7 +360,7 @@ def _size_of(made: object) -> int:
 
 
 def part_of(whole: Notification, entries: bytes, count: int) -> Notification:
-    """Some changes of a notification, or none; it covers the same interval."""
+    """Some changes of a notification; it covers the same interval."""
     opening = whole.payload[: whole.entries.start]
     part = _closed(whole.from_, whole.until, count, opening, entries)
     part.holder = _Whole(whole)
@@ -389,6 +389,13 @@ def render_notification(
 ) -> Notification:
     """All these rows as one notification that begins at `from_`."""
     return _enclose(channel, from_, rows[-1][0], len(rows), render_rows(rows), base_url)
+
+
+def render_nothing(
+    channel: ChannelName, from_: Position, until: Position, *, base_url: str
+) -> Notification:
+    """A notification without changes: a position, for a reader for whom nothing was."""
+    return _enclose(channel, from_, until, 0, b"", base_url)
 
 
 def join_notifications(

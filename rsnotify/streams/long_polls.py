@@ -25,7 +25,9 @@ from rsnotify.http.extensions import LEND, Lender
 from rsnotify.http.input_turns import HTTP
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
+from rsnotify.live.reading import PASSED_CHANGES
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.streams.cursors import WaitingGrid, next_cursor
 from rsnotify.streams.replies import (
@@ -164,10 +166,20 @@ class Waiting:
     Who is about to be answered does not wait any more, so no other answer can overtake that one.
     """
 
-    def __init__(self, polls: "LongPolls", feed: Feed, seconds: float, *, is_private: bool) -> None:
+    def __init__(
+        self,
+        polls: "LongPolls",
+        feed: Feed,
+        seconds: float,
+        *,
+        is_private: bool,
+        filter_: Filter | None = None,
+    ) -> None:
         self.pushed = 0
         self.feed = feed
         self.is_private = is_private
+        self.filter = filter_
+        self._passed = 0  # changes that were not for those who wait, since some was
         self.grid = WaitingGrid(feed.channel, seconds)
         self._polls = polls
         self._pollers: dict[Poller, None] = {}
@@ -217,7 +229,17 @@ class Waiting:
 
     def push(self, notification: Notification) -> None:
         self.pushed += 1
-        self._answer_with(notification, self._take(self.pollers))
+        found: Notification | None = notification
+        if self.filter is not None:
+            found = self.filter.pick(notification)
+            self._passed += notification.count
+            if found is None and self._passed < PASSED_CHANGES:
+                return
+            self._passed = 0
+        if found is None:
+            self.answer_without(self.pollers)
+        else:
+            self._answer_with(found, self._take(self.pollers))
 
     def fall_behind(self, head: Position) -> None:
         """Changes behind the old head were lost: all who wait there are told, or get what is
@@ -256,7 +278,9 @@ class Waiting:
 
     async def _read_and_answer(self, cursor: Position, pollers: Sequence[Poller]) -> None:
         try:
-            found = await self._polls.read(self.feed, cursor, is_private=self.is_private)
+            found = await self._polls.read(
+                self.feed, cursor, self.filter, is_private=self.is_private
+            )
         except Exception as error:  # also a bug: they are told, and it is logged
             self.refuse(pollers, error)
         else:
@@ -304,6 +328,11 @@ class PollEntry(NamedTuple):
     cursor: Position
     address: str  # of the peer, to which limits apply
     token: str  # the key of the token that it used, empty if none was needed
+    filter: Filter | None = None  # of the changes that it waits for
+
+
+WaitingFor = tuple[Feed, bool, Filter | None]
+"""A channel, whether its set is private, and which changes are waited for."""
 
 
 class LongPolls:
@@ -313,7 +342,7 @@ class LongPolls:
         self._journals = journals
         self._channels = channels
         self._seconds = seconds
-        self._waiting: dict[tuple[Feed, bool], Waiting] = {}  # by whether the set is private
+        self._waiting: dict[WaitingFor, Waiting] = {}
         self._due: dict[int, dict[Poller, None]] = {}  # by the tick in which their wait ends
         self._entered = 0
         self._is_draining = False
@@ -322,9 +351,11 @@ class LongPolls:
         """The cursor of an answer that is given now."""
         return next_cursor(asked, until, WaitingGrid(channel, self._seconds).last(now()))
 
-    async def read(self, feed: Feed, cursor: Position, *, is_private: bool) -> Notification:
+    async def read(
+        self, feed: Feed, cursor: Position, filter_: Filter | None, *, is_private: bool
+    ) -> Notification:
         """What follows, for somebody who was admitted to a set that was private or not."""
-        found = await self._journals.reading.batch_after(feed, cursor)
+        found = await self._journals.reading.matching_after(feed, cursor, filter_)
         self._check_unchanged(feed, is_private=is_private)
         if found is None:
             raise TryAgain("the journal has changed meanwhile; ask again")
@@ -342,34 +373,36 @@ class LongPolls:
 
     def enter(self, poller: Poller, entry: PollEntry) -> None:
         """Let somebody wait. It may have taken long since it was found that it may read."""
-        feed, is_private = entry.feed, entry.is_private
-        waiting = self._waiting.get((feed, is_private))
+        feed, is_private, filter_ = entry.feed, entry.is_private, entry.filter
+        key = (feed, is_private, filter_)
+        waiting = self._waiting.get(key)
         if waiting is None:
-            waiting = Waiting(self, feed, self._seconds, is_private=is_private)
+            seconds = self._seconds
+            waiting = Waiting(self, feed, seconds, is_private=is_private, filter_=filter_)
         poller.channel = waiting  # from here on it is answered, whatever is wrong
         try:
             if self._is_draining:
                 raise TryAgain("the hub is shutting down; ask again")
             self._check_unchanged(feed, is_private=is_private)
-            self._channels.limits.enter(poller, entry.address, [feed.channel])
+            self._channels.limits.enter(poller, entry.address, [feed.channel], filter_)
         except (Rejected, TryAgain) as error:
             waiting.refuse([poller], error, is_last=self._is_draining)
             return
-        self._waiting[feed, is_private] = waiting
+        self._waiting[key] = waiting
         self._set_due(poller, waiting)
         self._channels.revocations.add(poller, entry.token)
         waiting.join(poller, entry.cursor)
 
     def left(self, poller: Reader, waiting: Waiting) -> None:
         """It was answered, or has gone."""
-        self._channels.limits.leave(poller, [waiting.feed.channel])
+        self._channels.limits.leave(poller, [waiting.feed.channel], waiting.filter)
         due = self._due.get(poller.slot)
         if due is not None:
             due.pop(poller, None)  # type: ignore[call-overload]
 
     def forget(self, waiting: Waiting) -> None:
         """Nobody waits there any more."""
-        key = (waiting.feed, waiting.is_private)
+        key = (waiting.feed, waiting.is_private, waiting.filter)
         if self._waiting.get(key) is waiting:
             del self._waiting[key]
 

@@ -42,8 +42,10 @@ def control(offset: Position, cursor: int, *, is_newest: bool) -> bytes:
 
 
 def _events(found: Notification, *, is_newest: bool) -> bytes:
-    lines = messages_of(found).replace(b"\n", b"\ndata:")
     end = control(found.until, found.until, is_newest=is_newest)
+    if not found.count:
+        return end
+    lines = messages_of(found).replace(b"\n", b"\ndata:")
     return b"event: data\ndata:%s\n\n%s" % (lines, end)
 
 

@@ -8,9 +8,11 @@ from enum import Enum
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
-from rsnotify.access.query import STREAM_QUESTION, Query, parse_query, single
+from rsnotify.access.query import STREAM_QUESTION, Query, filter_of, parse_query, single
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
+from rsnotify.resourcesync.notification import Kind
 
 Live = Literal["long-poll", "sse"]
 LIVE: tuple[Live, ...] = ("long-poll", "sse")
@@ -36,8 +38,10 @@ class StreamQuestion(NamedTuple):
     is_canonical: bool
     """Whether it is written as the official clients write it."""
 
+    filter: Filter | None = None
 
-def parse_stream_question(text: bytes) -> StreamQuestion:
+
+def parse_stream_question(text: bytes, kind: Kind = "change") -> StreamQuestion:
     """What the query of an address asks for; `Rejected` if it is no question."""
     query = parse_query(text, STREAM_QUESTION)
     offset, live = single(query, "offset"), single(query, "live")
@@ -49,7 +53,7 @@ def parse_stream_question(text: bytes) -> StreamQuestion:
         )
     found = Sentinel.BEGINNING if offset is None else parse_offset(offset)
     cursor = _parse_cursor(single(query, "cursor"))
-    return StreamQuestion(found, live, cursor, text == canonical(query))
+    return StreamQuestion(found, live, cursor, text == canonical(query), filter_of(query, kind))
 
 
 def canonical(query: Query) -> bytes:

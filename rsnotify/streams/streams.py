@@ -94,7 +94,7 @@ class Streams:
         return await self._read(request, "framework")
 
     async def _read(self, request: Request, kind: Kind) -> Response:
-        asked = parse_stream_question(request.scope["query_string"])
+        asked = parse_stream_question(request.scope["query_string"], kind)
         requested = await self._admit(request, kind)
         if asked.live == "sse" and request.method != "HEAD":
             return await self._events(requested, asked)
@@ -130,7 +130,9 @@ class Streams:
         """What follows the offset, or the promise of it."""
         feed = requested.feed
         begin = await self._waiting_begin(feed, asked.offset)
-        found = await self._journals.reading.batch_after(feed, begin)
+        found = await self._journals.reading.matching_after(feed, begin, asked.filter)
+        if found is not None and not found.count and found.until >= feed.tail.head:
+            begin, found = found.until, None  # nothing that follows is for it: it waits
         self._journals.require_unchanged(requested.record)
         is_private = requested.record.private
         lines = _encoded(self._cors.headers(requested.request, is_private=is_private))
@@ -144,20 +146,21 @@ class Streams:
             answer.raw_headers = [*reply.headers_for(variant, cursor)]
             return answer
         address = self._access.client_address(requested.request)
-        self._channels.limits.check(address, [requested.channel])
-        entry = PollEntry(feed, is_private, begin, address, requested.token)
+        self._channels.limits.check(address, [requested.channel], asked.filter)
+        entry = PollEntry(feed, is_private, begin, address, requested.token, asked.filter)
         enter = partial(self._polls.enter, entry=entry)
         return PollResponse(enter, self._channels.reader_input, asked.cursor, variant)
 
     async def _events(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
         """An event stream from the offset on: a reader of the channel, in a form of its own."""
         request, feed, admission = requested.request, requested.feed, self._channels.admission
-        admitted = await admission.admit(request, [ChannelCursor(requested.channel, None)])
+        wanted = [ChannelCursor(requested.channel, None)]
+        admitted = await admission.admit(request, wanted, asked.filter)
         begin = await self._waiting_begin(feed, asked.offset)
         await self._journals.reading.after(feed, begin)  # 410 is said before the stream begins
         places = [(requested.channel, begin)]
         address = self._access.client_address(request)
-        entry = ChannelEntry(places, False, admitted, JSON, address)
+        entry = ChannelEntry(places, False, admitted, JSON, address, asked.filter)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         is_newest = begin >= feed.tail.head
         is_known = is_newest or asked.cursor is not None
@@ -190,6 +193,8 @@ class Streams:
         if until == head:
             feed.note_head_given()
         chunk = Chunk(min(begin, until), until, is_newest=until >= head)
+        if found is not None and asked.filter is not None:
+            found = asked.filter.pick(found)
         return _answer(requested, asked, chunk, found)
 
     async def _begin(self, feed: Feed, offset: Offset) -> Position:

@@ -20,18 +20,27 @@ from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access.access import JWT, Access
 from rsnotify.access.base_url import BaseUrl
-from rsnotify.access.query import CHANNEL, check_not_future, form_of, parse_query, parse_start
+from rsnotify.access.query import (
+    CHANNEL,
+    check_not_future,
+    filter_of,
+    form_of,
+    parse_query,
+    parse_start,
+)
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import (
     FROM_HEADER,
     ChannelName,
     Notification,
+    render_nothing,
 )
 from rsnotify.sets.options import SetRecord, channel_of_own_topic
 from rsnotify.websub.rules import (
@@ -297,12 +306,16 @@ class Topic:
         channel = ChannelName.named(**request.path_params)
         await self._record_to_read(request, channel)
         feed = self._journals.feed(channel)
-        after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
+        query = parse_query(request.scope["query_string"], CHANNEL)
+        after = parse_start(query)  # only checked
+        filter_ = filter_of(query, channel.kind)
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._journals.newest_notification(feed)
         record = await self._record_to_read(request, channel)  # it may have become private
         if after is not None:
             check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
+        if newest is not None and filter_ is not None:
+            newest = self._part_of(channel, newest, filter_)
         form = form_of(request)
         return Response(
             _body(channel, newest, begins, form),
@@ -316,6 +329,11 @@ class Topic:
                 FROM_HEADER: str(begins if newest is None else newest.until),
             },
         )
+
+    def _part_of(self, channel: ChannelName, newest: Notification, filter_: Filter) -> Notification:
+        base_url = self._journals.base_url
+        empty = render_nothing(channel, newest.from_, newest.until, base_url=base_url)
+        return filter_.pick(newest) or empty
 
     async def _record_to_read(self, request: Request, channel: ChannelName) -> SetRecord:
         """The set as it is now, if the peer may read it."""

@@ -456,15 +456,18 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(pulling, at):
     assert (await pulling.get(f"{OPEN}?from={at}")).status == 400
 
 
+LISTED = "access_token, format, from, since, until, limit, prefix, change"
+
+
 @pytest.mark.parametrize(
     ("path", "known"),
     [
-        (OPEN, "access_token, format, from, since, until, limit"),
+        (OPEN, LISTED),
         (f"/{SET}/changelist-index.xml", "access_token, format"),
         (f"/{SET}/changelist-archive.xml", "access_token, format"),
         (
             f"/{SET}/changelist/2026-01-01T00:00:00.000000Z.xml",
-            "access_token, format, from, since, until, limit",
+            LISTED,
         ),
         (f"/{SET}/resourcelist.xml", "access_token, format, limit, offset"),
         (f"/{SET}/resourcelist/1-1.xml", "access_token, format, limit, offset"),

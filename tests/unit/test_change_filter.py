@@ -12,10 +12,12 @@ from rsnotify.resourcesync.change_filter import (
     parse_filter,
 )
 from rsnotify.resourcesync.notification import (
+    MADE_BYTES,
     ChannelName,
     Notification,
     begun_at,
     render_forms,
+    render_nothing,
     render_notification,
 )
 
@@ -175,10 +177,17 @@ def test_what_passes_of_a_notification_covers_the_same_interval():
     )
 
 
-def test_nothing_of_a_notification_is_an_empty_one():
-    part = Filter(prefix=["http://example.org/"]).pick(MIXED)
-    assert (part.count, part.payload[part.entries]) == (0, b"")
-    assert part.payload == MIXED.payload.replace(MIXED.payload[MIXED.entries], b"")
+def test_if_nothing_of_a_notification_passes_next_to_nothing_is_kept():
+    before = MIXED.size
+    assert Filter(prefix=["http://example.org/"]).pick(MIXED) is None
+    assert Filter(prefix=["http://example.org/"]).pick(MIXED) is None
+    assert MIXED.size <= before + MADE_BYTES
+
+
+def test_a_position_is_a_notification_without_changes():
+    found = render_nothing(CHANNEL, MIXED.from_, MIXED.until, base_url="http://hub")
+    assert (found.count, found.payload[found.entries]) == (0, b"")
+    assert found.payload == MIXED.payload.replace(MIXED.payload[MIXED.entries], b"")
 
 
 def test_what_passes_is_chosen_once_for_all_who_want_the_same():
@@ -201,7 +210,7 @@ def test_a_notification_begins_where_its_reader_is():
 def test_what_was_made_of_a_part_is_counted_in_the_whole():
     whole = notification(change("created"))
     before = whole.size
-    part = Filter(change=["updated"]).pick(whole)
+    part = Filter(change=["created"]).pick(whole)
     assert whole.size == before + part.size
     begun_at(part, Position(1)).derived("frame", lambda _: b"x" * 1000)
     assert whole.size >= before + part.size > before + 2 * len(part.payload) + 1000

@@ -90,7 +90,7 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones():
     with pytest.raises(Rejected) as refused:
         parse_query(b"form=2026-11-20", CHANNEL)
     assert refused.value.detail == (
-        "unknown parameter 'form'; known here: access_token, format, from, since"
+        "unknown parameter 'form'; known here: access_token, format, from, since, prefix, change"
     )
     assert (refused.value.status, refused.value.close_code) == (400, 4400)
 

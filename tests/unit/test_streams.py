@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rsnotify.access.caching import has_tag
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import HOUR, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.streams.cursors import WaitingGrid, next_cursor
 from rsnotify.streams.stream_headers import Chunk, cache_control, etag, headers_of
@@ -30,7 +31,15 @@ AT = Position.parse(TEXT)
     ],
 )
 def test_a_canonical_question_is_understood(text, offset, live, cursor):
-    assert parse_stream_question(text.encode()) == (offset, live, cursor, True)
+    assert parse_stream_question(text.encode()) == (offset, live, cursor, True, None)
+
+
+def test_a_question_for_a_part_is_canonical_where_its_parameters_are_sorted():
+    wanted = "prefix=http%3A%2F%2Fa%2F&prefix=http%3A%2F%2Fb%2F"
+    asked = parse_stream_question(f"change=created&offset=-1&{wanted}".encode())
+    assert asked.is_canonical
+    assert asked.filter == Filter(prefix=["http://b/", "http://a/"], change=["created"])
+    assert not parse_stream_question(f"offset=-1&{wanted}&change=created".encode()).is_canonical
 
 
 @pytest.mark.parametrize(

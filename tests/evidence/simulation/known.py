@@ -140,7 +140,7 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     ),
     # A reader whose socket is full forgets that it had got as far as the head.
     "paused_without_cursor": Fault(
-        "full_sockets", "rsnotify.channels.channel.ChannelReaders.pause", drop("reader.cursor")
+        "full_sockets", "rsnotify.channels.channel.ChannelReaders.pause", drop("self._note_cursor")
     ),
     # More changes than fit into a notification wait for the next message of the bell.
     "rest_unread": Fault(
