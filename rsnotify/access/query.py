@@ -6,6 +6,7 @@ clock, or which sets there are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -40,6 +41,7 @@ LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an
 AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
 SETS_OF_A_CONNECTION = 100
 SETS_LISTED = 10_000
+NAME_CHARACTERS = 40  # of an unknown parameter, for which one that is meant is looked for
 
 Query = Mapping[str, Sequence[str]]
 
@@ -56,10 +58,12 @@ def parse_query(text: bytes, known: Sequence[str]) -> Query:
     query: dict[str, list[str]] = {}
     for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
         query.setdefault(name, []).append(value)
-    unknown = [repr(name) for name in query if name not in known]
+    unknown = [name for name in query if name not in known]
     if unknown:
-        names = ", ".join(known)
-        raise _refused(f"unknown parameter {', '.join(unknown)}; known here: {names}")
+        named, names = ", ".join(map(repr, unknown)), ", ".join(known)
+        near = get_close_matches(unknown[0][:NAME_CHARACTERS], known, n=1)
+        meant = f"; did you mean {near[0]}? Known" if near else "; known"
+        raise _refused(f"unknown parameter {named}{meant} here: {names}")
     single(query, "format")
     return query
 

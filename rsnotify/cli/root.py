@@ -263,7 +263,8 @@ def _with_advice(error: Any) -> str:
         return f"{name} is called {renamed}"
     message = _plain(error.format_message().rstrip(".").removeprefix("Invalid value: "))
     if hasattr(error, "possibilities"):  # Typer names near ones, the first of the alphabet first
-        near = get_close_matches(name, error.possibilities or (), n=1)
+        known = [*(error.possibilities or ()), *_old_options(path)]
+        near = [RENAMED.get(f"{path} {each}", each) for each in get_close_matches(name, known, n=1)]
         message = f"no such option: {name}" + (f"; did you mean {near[0]}?" if near else "")
     if (unknown := _NO_COMMAND.match(message)) is not None:
         if (renamed := RENAMED.get(f"{path} {unknown[1]}")) is not None:
@@ -273,6 +274,14 @@ def _with_advice(error: Any) -> str:
             message += f": the commands are {', '.join(commands)}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
+
+
+def _old_options(path: str) -> Iterator[str]:
+    """What options of this command were called: whoever misspells one means what it is now."""
+    for old in RENAMED:
+        command, _, option = old.rpartition(" ")
+        if command == path and option.startswith("--"):
+            yield option
 
 
 _NO_COMMAND = re.compile("No such command '(.+?)'")

@@ -36,6 +36,7 @@ MISTAKES = [
         USE,
         "no such option: --postion; did you mean --position? See",
     ),
+    ("subscribe dataset1 --frm 2026-01-01", USE, "did you mean --position? See rsnotify subsc"),
     ("subscribe dataset1 --zzz", USE, "no such option: --zzz; see rsnotify subscribe --help"),
     ("publish datset1 LOC", USE, "did you mean dataset1?"),
     ("publish zzz LOC", USE, "make it with: rsnotify sets add zzz"),
@@ -66,6 +67,9 @@ MISTAKES = [
     ("publish dataset1 --file DIR/unknown.json", NO, "known are loc, change, lastmod"),
     ("publish dataset1 --file DIR/text", NO, "--format may be json, ndjson, jsonl, xml"),
     ("publish dataset1 --file DIR/empty.json", NO, "the file is empty"),
+    ("publish dataset1 --file DIR/table.csv", NO, 'for each row, such as {"loc": "http://exampl'),
+    ("resources load dataset1 DIR/table.csv", NO, "table.csv is CSV, and not JSON: write a line"),
+    ("sets remove dataset1", NO, "Remove dataset1, with 0 resources and all its changes? [y/N]"),
     ("publish dataset1 --file DIR/text --format yaml", USE, "one of json, ndjson"),
     ("publish dataset1 LOC --index LOC", USE, "go with --framework"),
     ("publish dataset1 LOC --framework", USE, "--framework needs the --capability"),
@@ -216,6 +220,7 @@ async def test_every_mistake_is_answered_with_its_mend(hub, tmp_path):
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
     (tmp_path / "empty.json").write_text("\n")
     (tmp_path / "text").write_text("hello")
+    (tmp_path / "table.csv").write_text("loc,change\nhttp://e.com/a,updated\n")
     (tmp_path / "lines.json").write_text('{"loc": "http://e.com/a"}\n{"loc": "http://e.com/b"}\n')
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"{}" * 100)[:-9])
     (tmp_path / "list.xml").write_text(LIST)

@@ -477,7 +477,8 @@ LISTED = "access_token, format, from, since, until, limit, prefix, change"
 async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(pulling, path, known):
     answer = await pulling.get(f"{path}?form=2026-01-01")
     assert answer.status == 400
-    assert f"unknown parameter 'form'; known here: {known}\"".encode() in answer.body
+    said = f"unknown parameter 'form'; did you mean format? Known here: {known}\""
+    assert said.encode() in answer.body
 
 
 async def test_a_poll_shows_what_another_process_acknowledged(client, pulling):

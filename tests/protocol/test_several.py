@@ -240,7 +240,7 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(hub)
         ("?set=a&set=b@soon", "malformed `set=b@`"),
         (
             "?set=a&form=2026-11-20",
-            "unknown parameter 'form'; known here: access_token, format, from, s",
+            "unknown parameter 'form'; did you mean format? Known here: access_",
         ),
     ],
 )

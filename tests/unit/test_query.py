@@ -86,11 +86,28 @@ def test_the_future_begins_five_seconds_after_now_or_after_the_newest_change():
     check_not_future(Position(edge + 1), newest=Position(edge + 1), now=now)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("frm", "did you mean from? Known"),
+        ("sinse", "did you mean since? Known"),
+        ("q" * 9_000, "known"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_with_the_one_that_is_meant(name, meant):
+    with pytest.raises(Rejected) as refused:
+        parse_query(f"{name}=2026-11-20".encode(), CHANNEL)
+    assert refused.value.detail.endswith(
+        f"; {meant} here: access_token, format, from, since, prefix, change"
+    )
+
+
 def test_an_unknown_parameter_is_refused_with_the_known_ones():
     with pytest.raises(Rejected) as refused:
         parse_query(b"form=2026-11-20", CHANNEL)
     assert refused.value.detail == (
-        "unknown parameter 'form'; known here: access_token, format, from, since, prefix, change"
+        "unknown parameter 'form'; did you mean format?"
+        " Known here: access_token, format, from, since, prefix, change"
     )
     assert (refused.value.status, refused.value.close_code) == (400, 4400)
 

@@ -18,7 +18,7 @@ from rsnotify.cli.options import (
     Commands,
     Json,
 )
-from rsnotify.cli.output import WorkPace, counted, progress
+from rsnotify.cli.output import WorkPace, counted, progress, size
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
@@ -149,8 +149,8 @@ def dump(
         with progress(f"packing {copy}") as show:
             dumped = make(copy, folder, options, WorkPace(show, "resources packed:"))
         if bucket is not None:
-            with progress(f"sending to {out}"):
-                bucket.publish(folder.directory)
+            with progress(f"sending to {out}") as show:
+                bucket.publish(folder.directory, WorkPace(show, f"sent to {out}:", size))
         if announce is not None:
             with hub.connected() as client:
                 _announce(folder, announce, client)
@@ -176,8 +176,8 @@ def _window(copy: Path, zipped: Path, after: str) -> None:
         moment = Position.parse(after)
     except ValueError as error:
         raise typer.BadParameter(f"--from: {error}") from None
-    with progress(f"packing what has changed since {moment}"):
-        count = make_window(copy, zipped, moment)
+    with progress(f"packing what has changed since {moment}") as show:
+        count = make_window(copy, zipped, moment, WorkPace(show, "changes packed:"))
     typer.echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
 
 

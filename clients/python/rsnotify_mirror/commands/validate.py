@@ -5,7 +5,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import msgspec
@@ -17,7 +19,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from rsnotify.cli.options import AS_USUAL, Commands, Json, Requests
-from rsnotify.cli.output import counted
+from rsnotify.cli.output import counted, how_far, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -207,10 +209,12 @@ def _wrapped(text: str, first: str, others: str) -> str:
 def run_site(url: str, token: Token | None, bounds: Bounds, network: Network, *, json: bool) -> int:
     """Inspect it and print what was found; the exit status."""
     console = Console(stderr=True)
-    with console.status(f"looking at {escape(url)}") as status:
+    with progress(f"looking at {url}") as say:
+        numbers, begun = count(1), monotonic()
 
         def report(checked: Checked) -> None:
-            status.update(f"{escape(checked.kind)} {escape(checked.document)}")
+            far = how_far(next(numbers), None, monotonic() - begun)
+            say(f"documents looked at: {far}; the last is {checked.document}")
 
         with wrong_use(Rejected, TryAgain):  # the address itself
             looking = inspect(url, token=token, bounds=bounds, network=network, report=report)

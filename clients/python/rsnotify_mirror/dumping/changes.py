@@ -6,7 +6,7 @@ it for one that he has. What is kept on the way is in an unnamed file, never in 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -101,7 +101,12 @@ class Changes:
             writer.abandon()
 
 
-def make_window(copy: Path, zipped: Path, after: Position) -> int:
+def make_window(
+    copy: Path,
+    zipped: Path,
+    after: Position,
+    progress: Callable[[int, int], None] = lambda *_: None,
+) -> int:
     """What has changed since a moment, as one ZIP with a Change Dump's manifest; how many changes.
 
     It is made of the changes that the mirror got, one by one.
@@ -121,7 +126,8 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
         folder, name = zipped.parent, zipped.name.removesuffix(ZIP)
         writer = PackageWriter(folder, name, _manifest(after, at), reader.source, Limits())
         try:
-            for when, change, loc, seen in reader.changed(after, at):
+            for done, (when, change, loc, seen) in enumerate(reader.changed(after, at)):
+                progress(done, number)
                 content = None if seen is None else reader.read(loc, seen)
                 if content is None:
                     writer.put([_deleted(loc, when)], None)

@@ -16,7 +16,7 @@ when, what is named is there, and the next run completes it.
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -150,21 +150,24 @@ class Bucket:
         except Exception as error:  # its errors have no other name in common
             raise InvalidSettings(f"{url}: {error}") from None
 
-    def publish(self, folder: Path) -> int:
-        """Let the bucket have what the folder has; how many files were sent."""
+    def publish(self, folder: Path, progress: Callable[[int, int], None] = lambda *_: None) -> int:
+        """Let the bucket have what the folder has; how many files were sent. `progress` is called
+        with the bytes that were sent, and those that are to be."""
         try:
-            return self._publish(folder)
+            return self._publish(folder, progress)
         except Exception as error:
             raise TryAgain(f"{self._url}: {str(error).partition(chr(10))[0]}") from None
 
-    def _publish(self, folder: Path) -> int:
+    def _publish(self, folder: Path, progress: Callable[[int, int], None]) -> int:
         listed = self._obstore.list(self._store)
         there = {each["path"]: each["size"] for some in listed for each in some}
         files = {str(path.relative_to(folder)): path for path in _files(folder)}
         new = [name for name, path in files.items() if there.get(name) != path.stat().st_size]
         documents = [name for name in reversed(PUBLISHED) if (folder / name).exists()]
-        for name in (*new, *documents):
+        sizes = {name: (folder / name).stat().st_size for name in (*new, *documents)}
+        for number, name in enumerate(sizes):
             self._put(folder / name, name)
+            progress(sum([*sizes.values()][: number + 1]), sum(sizes.values()))
         withdrawn = [name for name in PUBLISHED if name in there and name not in documents]
         unnamed = [name for name in there if name not in files and "/" in name]
         for some in filter(None, (withdrawn, unnamed)):

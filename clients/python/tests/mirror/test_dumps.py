@@ -837,7 +837,10 @@ async def test_a_window_has_what_changed_since(source, copied, tmp_path):
     source.change("f0/r6.txt", b"3")
     source.change("new", b"4")
     await mirrored(source, copied)
-    assert make_window(copied, tmp_path / "since.zip", after) == 3
+    done: list[tuple[int, int]] = []
+    zipped = tmp_path / "since.zip"
+    assert make_window(copied, zipped, after, lambda *far: done.append(far)) == 3
+    assert done == [(0, 3), (1, 3), (2, 3)]
     assert state_of([tmp_path / "since.zip"], state) == of_source(source)
     assert {*unpacked(tmp_path / "since.zip")} == {
         "manifest.xml",

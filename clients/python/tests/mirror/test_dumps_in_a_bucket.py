@@ -62,6 +62,10 @@ async def test_the_bucket_has_what_the_source_has(source, tmp_path, monkeypatch)
         assert state_in("resourcedump.xml", tmp_path, {}) == now
         assert state_in("changedump.xml", tmp_path, first) == now
         assert Bucket("s3://dumps/d").publish(copy / ".rsnotify-dumps") == 0  # it is there
+        far: list[tuple[int, int]] = []
+        Bucket("s3://dumps/again").publish(copy / ".rsnotify-dumps", lambda *sent: far.append(sent))
+        assert far == sorted(far)
+        assert far[-1][0] == far[-1][1] > 0
         listed = [each["path"] for some in obstore.list(from_url("s3://dumps/d")) for each in some]
         assert {each for each in listed if each.endswith(".zip")} == {
             f"packages/{path.name}" for path in copy.glob(".rsnotify-dumps/packages/*.zip")
