@@ -174,6 +174,10 @@ async def bridge(
     release: Annotated[
         bool, Option("--release", help="Let through what is held back: it is meant.")
     ] = False,
+    moved: Annotated[
+        str | None,
+        Option(metavar="OLD", help="The Source was at OLD until now, and is at FROM."),
+    ] = None,
     config: Annotated[
         Path | None, Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
     ] = None,
@@ -232,12 +236,17 @@ async def bridge(
         return await _show(options, network, json=json)
     if (config is None) == (source is None or set_name is None):
         raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
+    if moved is not None and config is not None:
+        raise typer.BadParameter("--moved goes with FROM and SET, without --config")
     bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
     with (
         hub.token() as token,
         closing(BridgeStore(state)) as memory,
         memory.checked(),
     ):
+        if moved is not None:
+            to = bridges[0]
+            memory.move(without_tokens(moved), to.name, hub.url.rstrip("/"), to.set_name)
         running = Running(memory, Numbers(metrics))
         address = HubAddress(hub.url, token)
         raise typer.Exit(await running.run(bridges, address, network, once=once))

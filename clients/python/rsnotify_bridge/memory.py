@@ -195,6 +195,19 @@ class BridgeStore:
         )
         return self._found("(source, hub, set_name) = (?, ?, ?)", source, hub, set_name)[0]
 
+    def move(self, old: str, new: str, hub: str, set_name: str) -> None:
+        """The Source of this bridge is at another address now; all of it is compared there."""
+        found = self._found("(source, hub, set_name) = (?, ?, ?)", old, hub, set_name)
+        others = self._found("(source, hub, set_name) = (?, ?, ?)", new, hub, set_name)
+        if others and not found:
+            return  # it was said before
+        if not found or others:
+            why = f"there is one from {new} already" if found else f"none is from {old}"
+            raise InvalidSettings(f"{self.path}: of the bridges to {set_name} {why}")
+        facts = replace(found[0].facts, at=None, compared_at=None, via="")
+        update = "UPDATE bridge SET source = ?, parts = x'80', facts = ? WHERE id = ?"
+        self.database.execute(update, (new, msgspec.json.encode(facts), found[0].id))
+
     def all(self) -> list["BridgeMemory"]:
         return self._found("true ORDER BY id")
 

@@ -45,18 +45,22 @@ class CursorStore(Protocol):
 
 
 class FileCursor:
-    """Keeps a cursor in a file: a datetime, and on the second line the followed address."""
+    """Keeps a cursor in a file: a datetime, and on the second line the followed address.
 
-    def __init__(self, path: str | Path) -> None:
+    `moved_from` is the address at which the same was followed until now.
+    """
+
+    def __init__(self, path: str | Path, *, moved_from: str | None = None) -> None:
         check_path(path, lambda said: CursorError(f"cursor {said}"))
         self.path = Path(path)
+        self._moved_from = moved_from
         self._address = ""
 
     def keep_for(self, url: str) -> None:
         """It is the place in what is followed at this address; refused if it was another's."""
         self._address = _plain(url)
         _, known = self._read()
-        if known not in ("", self._address):
+        if known not in ("", self._address) and not _is_moved(known, self._moved_from):
             raise _of_another(self.path, known, self._address, "remove its second line")
 
     def load(self) -> Position | None:
@@ -98,10 +102,16 @@ class FileCursor:
 
 
 class SqliteCursor:
-    """Keeps cursors in a small database, by name, so that several channels share one."""
+    """Keeps cursors in a small database, by name, so that several channels share one.
 
-    def __init__(self, path: str | Path, name: str = "cursor") -> None:
+    `moved_from` is the address at which the same was followed until now.
+    """
+
+    def __init__(
+        self, path: str | Path, name: str = "cursor", *, moved_from: str | None = None
+    ) -> None:
         self._path = Path(path)
+        self._moved_from = moved_from
         self._name = name
         self._to_mark = ""
         with self._checked():
@@ -117,11 +127,11 @@ class SqliteCursor:
         """It is the place in what is followed at this address; refused if it was another's."""
         address = _plain(url)
         known = self._found("SELECT address FROM cursor_source WHERE name = ?")
-        if known not in (None, address):
+        if known not in (None, address) and not _is_moved(str(known), self._moved_from):
             command = shlex.join(["sqlite3", str(self._path), "DELETE FROM cursor_source"])
             advice = f"forget the addresses of all its cursors: {command}"
             raise _of_another(self._path, str(known), address, advice)
-        self._to_mark = "" if known else address
+        self._to_mark = "" if known == address else address
 
     def load(self) -> Position | None:
         """The position that was kept; None at first."""
@@ -166,10 +176,15 @@ def _plain(url: str) -> str:
     return re.sub(r"://[^/]*@", "://", address).rstrip("/") + (kept and f"?{kept}")
 
 
+def _is_moved(known: str, moved_from: str | None) -> bool:
+    """Whether what was followed there has moved: whoever follows it says so."""
+    return moved_from is not None and known == _plain(moved_from)
+
+
 def _of_another(path: str | Path, known: str, address: str, advice: str) -> CursorError:
     return CursorError(
         f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
-        f"or, if both are the same set, {advice}"
+        f"or, if both are the same set, give moved_from or --moved, or {advice}"
     )
 
 

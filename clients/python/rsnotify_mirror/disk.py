@@ -150,6 +150,14 @@ class Disk:
                 _copy(source, name, folder, aside)
         return self._prune(path)
 
+    def move(self, path: str, new: str) -> list[str]:
+        """Move a file within the copy; the folders that are gone with it are returned."""
+        with suppress(FileNotFoundError):
+            source, name = self._at(path)
+            folder, there = self._at(new, create=True)
+            os.rename(name, there, src_dir_fd=source, dst_dir_fd=folder)
+        return self._prune(path)
+
     def status(self, path: str) -> os.stat_result | None:
         """The status of a regular file; None if there is none."""
         try:

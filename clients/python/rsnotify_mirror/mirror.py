@@ -142,7 +142,9 @@ class AsyncMirror:
                 await self._beside_the_work(self._planner.follow(), gives_up=False)
 
     async def _begin(self) -> None:
+        self._move_files()
         await self._planner.prepare()
+        self._move_files()
         with self._disk.checked():
             self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
@@ -151,6 +153,17 @@ class AsyncMirror:
             self.state.call_again(time())
         if self._republisher is None:
             self.state.set_fact(PLACE, None)  # what is stored now is not published
+
+    def _move_files(self) -> None:
+        """Let files follow a Source that has moved; a run that was killed is gone on with."""
+        while moves := self.state.file_moves():
+            with self._disk.checked():
+                for path, new in moves:
+                    gone = self._disk.move(path, new)
+                    self.state.file_moved(path)
+                    for folder in gone:
+                        self.state.forget_folder(folder)
+            self.state.commit()
 
     def _republishing(
         self, republish: Republication | None, network: NetworkOptions | None

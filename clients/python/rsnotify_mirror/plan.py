@@ -256,6 +256,7 @@ class Options(msgspec.Struct, frozen=True):
     keep_deleted: Path | None = None
     has_files: bool = True
     same_site: bool = False  # ask for nothing at other hosts
+    moved_from: str | None = None  # where the Source was until now, of which the copy was made
     poll_seconds: float = POLL_SECONDS
     relist_seconds: float = RELIST_SECONDS
     first_retry_seconds: float = FIRST_SECONDS

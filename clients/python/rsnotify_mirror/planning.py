@@ -9,21 +9,22 @@ Source that was set back: what its lists leave out is asked for by the next one.
 
 import asyncio
 import logging
+import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import time
 from urllib.parse import urljoin
 
 import msgspec
 
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.errors import CloseCode, InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.delete_guard import too_many
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.address import canonical, joined, without_tokens
+from rsnotify_client.address import canonical, host_of, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
@@ -32,6 +33,7 @@ from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.lists import ListPiece, ListVisitor, read_list
 from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.moments import ahead_of_its_time, is_ahead, is_one_moment, set_back
+from rsnotify_client.moved import is_one_site, moved_by, moved_to, renamed
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Web
@@ -50,6 +52,7 @@ from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, READ, State
 
 log = logging.getLogger(__name__)
 
+NOT_FOUND = 404
 DISCOVERY_ATTEMPTS = 4
 LIST_ATTEMPTS = 3  # to read the Change Lists
 ATTEMPTS = 4  # to read one list
@@ -61,6 +64,8 @@ LISTED = "listed_at"  # the moment of the last Resource List, as it says
 GONE_TO = "gone_to"  # see `ChangeLists.gone_to`
 HEARD = "heard"  # the end of the newest notification that came over a channel
 PENDING = "pending"  # the deletions of a baseline, until the changes since are read
+OF_LISTS = ("cursor", "baseline", "incomplete", "lists", LISTED, GONE_TO, HEARD)
+"""What is known of the lists and the channel of a Source at its address."""
 
 
 class Planner:
@@ -98,7 +103,8 @@ class Planner:
     async def prepare(self, offered: Capabilities | None = None) -> None:
         """Find the Source, unless it is found, and see that this directory is its mirror."""
         self._offered = offered or await self._discovered()
-        self._claim_directory(self._offered.url)
+        await self._claim_source(self._offered.url)
+        self._claim_maps()
         self._select(self._options.selection)
         if self._offered.doubt is not None:
             self.state.set_fact("incomplete", "1")  # the baseline says why
@@ -129,6 +135,11 @@ class Planner:
                 log.info("reading again what could not be read")
             except HistoryGone as error:
                 self._note_gone(error)
+            except Rejected as error:
+                if error.status != NOT_FOUND and error.close_code != CloseCode.NO_SUCH_SET:
+                    raise
+                why = f"{error.detail}; it may have been removed. The copy stays as it is"
+                raise Rejected(why, status=error.status) from None
             except TryAgain as error:
                 self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
@@ -139,9 +150,35 @@ class Planner:
             self._until_read_again = limit
             try:
                 self._plan_reading_again()
-                await self._follow()
+                await self._follow_where_it_is()
             finally:
                 self._until_read_again = None
+
+    async def _follow_where_it_is(self) -> None:
+        """Follow the Source until it says that it is elsewhere: a person decides about that."""
+        tasks = [asyncio.create_task(each) for each in (self._follow(), self._keep_looking())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                await each
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_looking(self) -> None:
+        """Ask for its Capability List: soon while it cannot be followed, seldom while it can."""
+        looked = asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(self._options.poll_seconds)
+            now, known = asyncio.get_running_loop().time(), self.state.fact("source")
+            is_well = self._follower is None or self._follower.trouble is None
+            if known is None or (is_well and now - looked < self._options.relist_seconds):
+                continue
+            looked = now
+            with suppress(TryAgain, Rejected):
+                if (to := await moved_to(self._web, known)) is not None:
+                    self._check_site(known, to)
 
     def _plan_reading_again(self) -> None:
         """What could not be read is read again after a while, once."""
@@ -190,13 +227,55 @@ class Planner:
                     raise Refused(asking(error.detail, "is the address right?")) from None
                 await asyncio.sleep(pause_after(error, attempt))
 
-    def _claim_directory(self, url: str) -> None:
-        directory = self.state.directory
-        if (other := self.state.claim("source", url)) is not None:
+    async def _claim_source(self, url: str) -> None:
+        """A Source that has moved within its site is followed; to another host if we are told."""
+        if (known := self.state.claim("source", url)) is None:
+            return
+        if self._options.moved_from is not None:
+            self._move(known, self._options.moved_from, url)
+            return
+        to = await moved_to(self._web, known)
+        if to is None or host_of(to) != host_of(url):
+            directory = self.state.directory
             raise InvalidSettings(
-                f"{directory} is the mirror of {other}: give that address, "
-                f"or take another directory for a copy of {url}"
+                f"{directory} is the mirror of {known}: give that address, "
+                f"or take another directory for a copy of {url}; or, if the Source has moved "
+                f"there, run once: {self._words_to_move(known, url)}"
             )
+        self._check_site(known, to)
+        log.info("%s has moved to %s", known, url)
+        self.state.set_fact("source", url)
+
+    def _check_site(self, known: str, to: str) -> None:
+        """Whoever has an old domain now must not take the copy along."""
+        if not is_one_site(known, to):
+            raise InvalidSettings(
+                f"{known} is redirected to {to}, at another host or less safely, which is not "
+                f"believed: if {self.state.directory} is to follow it there, run once: "
+                f"{self._words_to_move(known, to)}"
+            )
+
+    def _words_to_move(self, known: str, url: str) -> str:
+        return shlex.join(("rsnotify", "mirror", "--moved", known, url, str(self.state.directory)))
+
+    def _move(self, known: str, moved_from: str, url: str) -> None:
+        """The copy is one of the Source at this address from now on."""
+        old, new = renamed(moved_from, self.url)
+        if canonical(moved_from) == canonical(known):
+            old, new = renamed(known, url)
+        elif moved_by(known, old, new) is None:
+            raise InvalidSettings(
+                f"{self.state.directory} is the mirror of {known}, not of {moved_from}"
+            )
+        count = self.state.move(old, new, self._options.maps)
+        self.state.set_fact("source", url)
+        for name in OF_LISTS:
+            self.state.set_fact(name, None)
+        self.state.commit()
+        log.info("%s has moved to %s: %d resources have a new address", known, url, count)
+
+    def _claim_maps(self) -> None:
+        directory = self.state.directory
         maps = msgspec.json.encode(self._options.maps).decode()
         if (other := self.state.claim("maps", maps)) is not None:
             raise InvalidSettings(
@@ -799,7 +878,5 @@ def _joined(index: str, loc: str) -> str:
 
 def _maps_in_words(maps: str) -> str:
     """The map as options of the command line."""
-    import shlex  # noqa: PLC0415 - seldom needed
-
     pairs = msgspec.json.decode(maps, type=tuple[Map, ...])
     return shlex.join(as_words("--map", map("=".join, pairs))) or "none"

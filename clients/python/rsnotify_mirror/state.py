@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.address import canonical
 from rsnotify_client.database import checked, format_of, keep, open_file, unusable
 from rsnotify_client.locks import lock_directory
+from rsnotify_client.moved import moved_by
 from rsnotify_client.outbox import INSERT, statements
-from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.paths import OURS, Places
+from rsnotify_client.resource import SourceResource, digests
+from rsnotify_mirror.paths import OURS, Map, Places, place_of
 from rsnotify_mirror.plan import Have, contradiction, is_current
 
 FILE = f"{OURS}.sqlite"
@@ -132,6 +134,20 @@ def _upgrade(database: sqlite3.Connection) -> None:
             database.execute("ROLLBACK")
         raise
 
+
+_MOVING = (
+    "CREATE TABLE IF NOT EXISTS moved (path TEXT PRIMARY KEY, new TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TEMP TABLE moving (number INTEGER PRIMARY KEY, loc TEXT)",
+)
+_TO_MOVE = (
+    "INSERT INTO moving (loc) SELECT loc FROM resource"
+    " WHERE substr(loc, 1, ?) = ? OR substr(canonical, 1, ?) = ?"
+)
+_NEXT_TO_MOVE = "SELECT number, loc FROM moving WHERE number > ? ORDER BY number LIMIT ?"
+_GONE_MOVES = (
+    "UPDATE OR REPLACE gone SET loc = ? || substr(loc, ?), canonical = NULL"
+    " WHERE substr(loc, 1, ?) = ?"
+)
 
 AT_ONCE = 500
 FILLED = "filled"  # the packages that an empty copy was filled from, until all are
@@ -672,6 +688,71 @@ class State:
         """How many resources the copy has in files."""
         query = "SELECT count(*) FROM resource WHERE have IS NOT NULL AND path IS NOT NULL"
         return int(self._ask(query)[0])
+
+    # A Source that moves --------------------------------------------------------------------------
+
+    def move(self, old: str, new: str, maps: Sequence[Map]) -> int:
+        """Let the addresses that begin with `old` begin with `new`; how many did.
+
+        What no digest proves is asked for again: the new server may have something else. Files
+        follow (`file_moves`), unless the copy is published: then their addresses stay.
+        """
+        keeps_places = self.fact(PLACE) is not None
+        for statement in (*_MOVING, "DELETE FROM fact WHERE substr(name, 1, 5) = 'part '"):
+            self._change(statement)
+        begins = (len(old), old)
+        self._change(_TO_MOVE, *begins, *begins)
+        count, number = 0, 0
+        while some := self._database.execute(_NEXT_TO_MOVE, (number, AT_ONCE)).fetchall():
+            number = some[-1][0]
+            wishes: dict[str, str] = {}
+            paths: dict[str, str] = {}
+            for _, loc in some:
+                row = self._moved_row(loc, old, new)
+                count += row is not None
+                if row is None or row.path is None or keeps_places:
+                    continue
+                if (wish := place_of(row.loc, maps)) != row.path:
+                    wishes[row.loc], paths[row.loc] = wish, row.path
+            moved = [(paths[loc], path) for loc, path in self.settle(wishes).items()]
+            self._database.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", moved)
+        self._change(_GONE_MOVES, new, len(old) + 1, *begins)
+        self._change("DROP TABLE moving")
+        self.replanned += 1
+        return count
+
+    def _moved_row(self, loc: str, old: str, new: str) -> StateRow | None:
+        """The row under its new address; None if another has that, or it cannot have one."""
+        found = self._ask(f"SELECT {_ROW} FROM resource WHERE loc = ?", loc)  # noqa: S608
+        moved = moved_by(loc, old, new)
+        if moved is None or self.row(moved) is not None:
+            return None
+        row = _row(found)
+        row.loc, name = moved, canonical(moved)
+        row.wanted = replace(row.wanted, loc=moved_by(row.wanted.loc, old, new) or moved)
+        if row.have is not None:
+            is_proven = bool(digests(row.have.hash))
+            lastmod = row.have.lastmod if is_proven else None
+            row.have = replace(row.have, lastmod=lastmod, etag=None, modified=None)
+        self._change(
+            "UPDATE resource SET loc = ?, canonical = ?, wanted = ?, have = ?, part = NULL,"
+            " version = version + 1 WHERE loc = ?",
+            *(moved, None if name == moved else name, _encode(row.wanted)),
+            None if row.have is None else _encode(row.have),
+            loc,
+        )
+        return row
+
+    def file_moves(self, limit: int = AT_ONCE) -> list[tuple[str, str]]:
+        """Files that stand elsewhere now than they did: the old path and the new one."""
+        if self._ask("SELECT 1 FROM sqlite_master WHERE name = 'moved'") is None:
+            return []
+        query = "SELECT path, new FROM moved LIMIT ?"
+        return self.database.execute(query, (limit,)).fetchall()
+
+    def file_moved(self, path: str) -> None:
+        self._change("DELETE FROM moved WHERE path = ?", path)
+        self._places.free(path)
 
     # Places -------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ from rsnotify.cli.options import (
     Json,
 )
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import HERE, Hub, SetName
+from rsnotify.cli.target import HERE, Hub, SetName, checked_address
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
@@ -47,6 +48,9 @@ def subscribe(
         Path | None,
         Option(help="File that keeps the cursor: begin there, and keep it up to date."),
     ] = None,
+    moved: Annotated[
+        str | None, Option(metavar="OLD", help="The hub of the cursor was at OLD until now.")
+    ] = None,
     framework: Framework = False,
     xml: Annotated[bool, Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
@@ -66,9 +70,13 @@ def subscribe(
     twice. Each line has the change's datetime, what happened, and the resource.
     """
     show = as_xml if xml else as_json if json else as_lines
-    channel = channel_url(hub.url, set_name, "framework" if framework else "change")
+    if moved is not None and cursor is None:
+        raise typer.BadParameter("--moved goes with --cursor")
+    kind: Kind = "framework" if framework else "change"
+    channel = channel_url(hub.url, set_name, kind)
+    moved_from = moved and channel_url(checked_address(moved), set_name, kind)
     with hub.token() as token:
-        store = None if cursor is None else FileCursor(cursor)
+        store = None if cursor is None else FileCursor(cursor, moved_from=moved_from)
         begin = first_position(store, None, channel)
         if position is not None:
             with wrong_use(ValueError, OverflowError, at="malformed `--position`"):

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -196,6 +196,10 @@ async def mirror(
         Option(metavar="SET", help="Publish the copy to the hub's set; with --base."),
     ] = None,
     base: Base = None,
+    moved: Annotated[
+        str | None,
+        Option(metavar="OLD", help="The Source of DIR was at OLD until now, and is at URL."),
+    ] = None,
     requests: Requests = AS_USUAL,
     hub: Hub = HERE,
 ) -> None:
@@ -212,8 +216,9 @@ async def mirror(
         raise typer.BadParameter("--verify-every goes without --once, --stdout and --dry-run")
     if (republish is None) != (base is None):
         raise typer.BadParameter("--republish goes with --base: say where the copy is served")
-    if republish is not None and (directory is None or all_sets or sources[1:] or dry_run):
-        raise typer.BadParameter("--republish goes with one set in a directory, not with --dry-run")
+    is_one = not (all_sets or sources[1:])
+    if not is_one or directory is None or dry_run:
+        _refuse({"--moved": moved, "--republish": republish})
     verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
@@ -225,6 +230,7 @@ async def mirror(
         keep_deleted=keep_deleted,
         has_files=not stdout,
         same_site=same_site,
+        moved_from=moved,
     )
     token = token_of_environment() if republish is None else token_of_source()
     for source in sources:
@@ -233,7 +239,7 @@ async def mirror(
         planning = _show_plan(sources[0], directory, options, token=token, json=json)
         raise typer.Exit(await planning)
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
-    is_one = directory is None or not (all_sets or sources[1:])
+    is_one |= directory is None
     if not is_one and (Path(places[-1]) / FILE).exists():
         raise InvalidSettings(f"{directory} is the mirror of one set: give another directory")
     dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
@@ -256,6 +262,12 @@ async def mirror(
         once=once,
     )
     raise typer.Exit(await sets.run())
+
+
+def _refuse(given: Mapping[str, object]) -> None:
+    """Options that are about one copy, where there are several, or none that is changed."""
+    if names := [name for name, value in given.items() if value is not None]:
+        raise typer.BadParameter(f"{names[0]} goes with one set in a directory, without --dry-run")
 
 
 @contextmanager

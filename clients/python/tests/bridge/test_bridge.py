@@ -352,3 +352,30 @@ async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):
         facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
         assert "not published" in (facts.skipped or "")
     assert (bridging.told(), bridging.count()) == ([("created", "b")], 2)
+
+
+async def test_a_source_that_has_moved_is_followed_with_what_is_known_of_it(source, bridging):
+    old = source.url + CAPABILITIES
+    await bridging.once(old)
+    async with Source() as moved:
+        moved.documents |= source.documents
+        moved.documents[CAPABILITIES] = moved.capability_list("resourcelist", "changelist")
+        source.change("a.txt", b"second")
+        moved.documents["/changelist.xml"] = source.documents["/changelist.xml"]
+        source.documents.clear()
+        new = moved.url + CAPABILITIES
+
+        def move(from_: str) -> None:
+            with closing(BridgeStore(bridging.state)) as memory:
+                memory.move(from_, new, bridging.hub.url, bridging.set_name)
+
+        with pytest.raises(InvalidSettings, match="none is from http://other"):
+            move("http://other.example/")
+        move(old)
+        move(old)  # said again
+        facts = await bridging.once(new)
+        assert (facts.error, facts.held) == (None, None)
+        assert bridging.told() == [("updated", "a.txt")]
+        with closing(BridgeStore(bridging.state)) as memory:
+            (known,) = memory.all()
+            assert known.source == new

@@ -370,6 +370,21 @@ def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(tmp_path, name
     assert not any(b"secret" in each.read_bytes() for each in tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("name", "kind"), [("cursor", FileCursor), ("cursor.db", SqliteCursor)])
+def test_a_cursor_goes_to_another_address_if_one_says_that_it_has_moved(tmp_path, name, kind):
+    path = tmp_path / name
+    kept(path, HERE).save(T[1])
+    with pytest.raises(InvalidSettings, match="keeps the place in"):
+        first_position(kind(path, moved_from="http://c.example/"), None, ELSEWHERE)
+    moved = kind(path, moved_from=f"{HERE}?access_token=secret")
+    assert first_position(moved, None, ELSEWHERE) == T[1]
+    moved.save(T[2])
+    assert first_position(store_of(path), None, ELSEWHERE) == T[2]
+    assert first_position(kind(path, moved_from=HERE), None, ELSEWHERE) == T[2]  # said again
+    with pytest.raises(InvalidSettings, match="keeps the place in"):
+        first_position(store_of(path), None, HERE)
+
+
 @pytest.mark.parametrize("name", ["cursor", "cursor.db"])
 def test_a_cursor_of_another_set_is_refused_though_only_the_query_names_it(tmp_path, name):
     path = tmp_path / name

@@ -968,7 +968,8 @@ async def test_a_directory_that_is_anothers_is_refused(source, copy):
         ours, theirs = (each.url + CAPABILITIES for each in (source, other))
         assert raised.value.problems == (
             f"{copy} is the mirror of {ours}: give that address, or take another directory for "
-            f"a copy of {theirs}",
+            f"a copy of {theirs}; or, if the Source has moved there, run once: "
+            f"rsnotify mirror --moved {ours} {theirs} {copy}",
         )
         with pytest.raises(InvalidSettings, match="give its address"):
             await audit(other.url + CAPABILITIES, copy)

@@ -277,7 +277,7 @@ def command(source: Source, copy: Path, hub: HubProcess, *words: str, token: str
     [
         (("--base", BASE), TOKEN, 0, ""),
         ((), TOKEN, 2, "--republish goes with --base"),
-        (("--base", BASE, "--dry-run"), TOKEN, 2, "not with --dry-run"),
+        (("--base", BASE, "--dry-run"), TOKEN, 2, "without --dry-run"),
         (("--base", BASE, "--all-sets"), TOKEN, 2, "goes with one set"),
         (("--base", "copy.example"), TOKEN, 2, "--base copy.example"),
         (("--base", BASE), "wrong", 2, "the token"),

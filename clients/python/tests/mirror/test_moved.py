@@ -1,0 +1,191 @@
+"""A Source that moves: within its site its copy follows, to another host when it is told so."""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from clients.python.tests.mirror.serving import serving
+from clients.python.tests.mirror.test_republishing import contents
+from rsnotify.errors import InvalidSettings
+from rsnotify_client import Publisher
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.plan import Options
+from tests.support.forks import Spawned
+from tests.support.running import TOKEN, clean_environment
+from tests.support.sources import CAPABILITIES, Source, digest
+
+
+@pytest.fixture
+async def new() -> AsyncIterator[Source]:
+    """The same resources at another host."""
+    async with Source() as running:
+        yield running
+
+
+def moves(old: Source, new: Source) -> None:
+    """The Source is at the other host now, with all that it has."""
+    new.resources |= old.resources
+    new.list_resources()
+    old.documents.clear()
+    old.resources.clear()
+
+
+async def mirrored(url: str, copy: Path, **options: object) -> bool:
+    async with AsyncMirror(url, copy, Options(**options)) as mirror:
+        return await mirror.once()
+
+
+def redirect(source: Source, path: str, to: str, status: int = 301) -> None:
+    source.documents.pop(path, None)
+    source.answer(path, status=status, headers={"Location": to})
+
+
+def fetched(source: Source) -> set[str]:
+    return {path for path in source.asked if path in source.resources}
+
+
+@pytest.mark.parametrize("status", [301, 308])
+async def test_a_copy_follows_a_permanent_redirect_within_its_site(source, copy, status):
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    source.documents["/new/list.xml"] = source.documents[CAPABILITIES]
+    redirect(source, CAPABILITIES, "/new/list.xml", status)
+    source.change("a.txt", b"second")
+    source.asked.clear()
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    assert fetched(source) == {"/a.txt"}
+    assert await mirrored(f"{source.url}/new/list.xml", copy)
+
+
+@pytest.mark.parametrize("status", [302, 303, 307])
+async def test_a_redirect_for_a_time_is_no_move(source, copy, status):
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    source.documents["/new/list.xml"] = source.documents[CAPABILITIES]
+    redirect(source, CAPABILITIES, "/new/list.xml", status)
+    with pytest.raises(InvalidSettings, match="is the mirror of"):
+        await mirrored(source.url + CAPABILITIES, copy)
+
+
+async def test_a_redirect_to_another_host_names_the_command(source, copy, new):
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    before = contents(copy)
+    moves(source, new)
+    new.change("a.txt", b"of somebody else")
+    redirect(source, CAPABILITIES, new.url + CAPABILITIES)
+    old_list, new_list = source.url + CAPABILITIES, new.url + CAPABILITIES
+    command = f"rsnotify mirror --moved {old_list} {new_list} {copy}"
+    with pytest.raises(InvalidSettings, match="at another host") as refused:
+        await mirrored(source.url + CAPABILITIES, copy)
+    assert command in str(refused.value)
+    assert contents(copy) == before
+    with pytest.raises(InvalidSettings) as refused:
+        await mirrored(new_list, copy)
+    assert command in str(refused.value)
+
+
+@pytest.mark.parametrize("is_in_trouble", [False, True])
+async def test_a_mirror_that_follows_names_the_command(source, copy, new, is_in_trouble):
+    chosen = Options(poll_seconds=0.02, relist_seconds=3_600 if is_in_trouble else 0.1)
+    async with AsyncMirror(source.url + CAPABILITIES, copy, chosen) as mirror:
+        running = asyncio.create_task(mirror.run())
+        while not mirror.has_caught_up:
+            await asyncio.sleep(0.01)
+        new.documents[CAPABILITIES] = new.capability_list("resourcelist")
+        redirect(source, CAPABILITIES, new.url + CAPABILITIES)
+        if is_in_trouble:
+            source.answer("/changelist.xml", status=503)
+        with pytest.raises(InvalidSettings, match="rsnotify mirror --moved"):
+            async with asyncio.timeout(60):
+                await running
+    assert len(contents(copy)) == 3
+
+
+@pytest.mark.parametrize("is_prefix", [False, True])
+async def test_what_a_digest_proves_is_not_fetched_from_the_new_host(source, copy, new, is_prefix):
+    source.add("folder/d.txt", b"first d")
+    source.list_resources()
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    old = source.url + ("/" if is_prefix else CAPABILITIES)
+    moves(source, new)
+    new.change("a.txt", b"second")
+    new.change("e.txt", b"new")
+    source.asked.clear()
+    assert await mirrored(new.url + CAPABILITIES, copy, moved_from=old)
+    assert fetched(new) == {"/a.txt", "/e.txt"}
+    assert not source.asked
+    at = copy / new.url.removeprefix("http://")
+    assert (at / "folder/d.txt").read_bytes() == b"first d"
+    assert [each.name for each in copy.iterdir() if not each.name.startswith(".")] == [at.name]
+    assert contents(copy) == sorted(new.resources.values())
+    assert (await audit(new.url + CAPABILITIES, copy)).is_in_sync
+    assert await mirrored(new.url + CAPABILITIES, copy, moved_from=old)  # said again
+
+
+async def test_what_nothing_proves_is_fetched_again(source, copy, new):
+    source.change("a.txt", b"second", hash=None)
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    moves(source, new)
+    new.changes, new.now = [], source.now - 1_000_000
+    new.change("a.txt", b"other!", hash=None)  # as long, and of the same time
+    assert await mirrored(new.url + CAPABILITIES, copy, moved_from=source.url + CAPABILITIES)
+    assert "/a.txt" in fetched(new)
+    assert contents(copy) == sorted(new.resources.values())
+
+
+async def test_a_set_that_ends_says_so_and_nothing_of_its_copy_is_deleted(tmp_path, real_hub):
+    """To a mirror by its end, to whoever follows the framework channel as a change."""
+    real_hub.add_set("ends")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/a.txt").write_bytes(b"content")
+    told = Spawned(
+        ["subscribe", "ends", "--framework", "--url", real_hub.url],
+        clean_environment(),
+        sys.stderr.fileno(),
+    )
+    with serving(tmp_path / "files") as base, Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.created("ends", f"{base}a.txt", hash=digest(b"content"), length=7)
+        publisher.flush(20)
+        log = tmp_path / "mirror.log"
+        with log.open("wb") as said:
+            words = ["mirror", f"{real_hub.url}/ends", str(tmp_path / "copy")]
+            mirror = Spawned(words, clean_environment(), said.fileno())
+        while "following" not in log.read_text():
+            await asyncio.sleep(0.05)
+        real_hub.ask("DELETE", "/api/sets/ends")
+        assert (mirror.wait(), told.wait()) == (2, 2)
+    assert "no set 'ends'; it may have been removed. The copy stays as it is" in log.read_text()
+    assert contents(tmp_path / "copy") == [b"content"]
+    with told.stdout, mirror.stdout:
+        assert [line.split()[1:3] for line in told.stdout][-1] == ["deleted", "capabilitylist"]
+
+
+async def test_a_copy_of_another_source_does_not_move(source, copy, new):
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    moves(source, new)
+    with pytest.raises(InvalidSettings, match="not of http://other"):
+        await mirrored(new.url + CAPABILITIES, copy, moved_from="http://other.example/list.xml")
+
+
+async def test_files_that_a_killed_run_has_left_follow(source, copy, new):
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    before = contents(copy)
+    at, old = (copy / each.url.removeprefix("http://") for each in (new, source))
+    moves(source, new)
+    assert await mirrored(new.url + CAPABILITIES, copy, moved_from=source.url + CAPABILITIES)
+    old.mkdir()
+    with sqlite3.connect(copy / ".rsnotify.sqlite") as state:  # as it was before they were moved
+        for name in ("a.txt", "b.txt"):
+            (at / name).rename(old / name)
+            state.execute(
+                "INSERT INTO moved VALUES (?, ?)", (f"{old.name}/{name}", f"{at.name}/{name}")
+            )
+    state.close()
+    new.asked.clear()
+    assert await mirrored(new.url + CAPABILITIES, copy)
+    assert fetched(new) == set()
+    assert contents(copy) == before
+    assert not old.exists()
