@@ -38,7 +38,7 @@ export interface FollowedChange extends Change {
 
 /** The changes of one notification, or of a stretch of a Change List. */
 export interface Notification {
-  /** The XML as it came; empty for what was read from a Change List. */
+  /** The XML as it came; empty for what came by a long poll, or from a Change List. */
   readonly payload: string;
   /** The changes are all those after `from`, up to and including `until`. */
   readonly from: string;
@@ -63,7 +63,7 @@ export interface State {
   /** Up to here everything was handed on. */
   readonly position: string | undefined;
   /** When live: how changes come. */
-  readonly transport?: "websocket" | "sse" | "polling";
+  readonly transport?: "websocket" | "sse" | "long-poll" | "polling";
   /** When waiting: why, and for how many seconds. */
   readonly error?: { readonly name: string; readonly message: string };
   readonly seconds?: number;
@@ -89,10 +89,10 @@ export interface FollowOptions {
   /** A token that may read; shown to the origin of the address only. */
   token?: Token;
   /**
-   * "sse": never a WebSocket. "websocket", or nothing: a WebSocket where there is one, else an
-   * event stream; "websocket" is refused where the platform has none.
+   * How a channel is read: by this, and no other. Without it by the first that passes: a WebSocket,
+   * an event stream, the long polls of a hub.
    */
-  transport?: "websocket" | "sse";
+  transport?: "websocket" | "sse" | "long-poll";
   /** Told of changes that cannot be had; then it goes on. Without it, `HistoryGone` is thrown. */
   onGap?: (gap: Gap) => void;
   /** Told whenever the connection changes. */

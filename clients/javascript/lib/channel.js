@@ -11,6 +11,7 @@ import { decoded, detailIn, httpTwin, isSocket, pieces, refused, textOf, withQue
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
 export const QUIET_SECONDS = 90; // then it is checked whether a WebSocket is dead
+const NOT_CLOSED = 1006; // by the peer: the connection has just ended
 const NOT_ALLOWED = 1008;
 const REFUSED = [1008, 4400, 4404]; // another try would end the same
 const TOO_OLD = 4410;
@@ -22,7 +23,7 @@ const EVENT_STREAM = "text/event-stream";
  * has newer changes. It is asked where the channel does not say where it begins.
  */
 export async function openChannel(web, url, standing, options = {}) {
-  const { WebSocket, quietSeconds, isBehind } = options;
+  const { WebSocket, quietSeconds, isBehind, transport } = options;
   const wantsSocket = isSocket(url) && WebSocket;
   const stream = await openStream(web, httpTwin(url), standing()).catch((error) => {
     if (!wantsSocket || error instanceof TooOld || web.signal?.aborted) throw error;
@@ -37,6 +38,10 @@ export async function openChannel(web, url, standing, options = {}) {
   if (socket && isDead) watch(socket, isDead, quietSeconds);
   if (socket) stream.close?.();
   else if (stream.error) throw stream.error;
+  else if (transport === "websocket") {
+    stream.close();
+    throw new TryAgain(`no WebSocket can be opened at ${url}`);
+  }
   if (!socket) return renewable(web, stream);
   return renewable(web, { ...socket, transport: "websocket", begins: stream.begins });
 }
@@ -86,7 +91,8 @@ export async function openStream(web, url, cursor) {
   return { transport: "sse", begins, payloads, close, shown: web.shownFor(answer) };
 }
 
-async function refusal(url, answer) {
+/** The error that an answer stands for which serves no channel. */
+export async function refusal(url, answer) {
   const detail = answer.status === 200 ? undefined : detailIn(await textOf(answer));
   if (answer.status === 410) return new TooOld(detail ?? "the channel no longer has it");
   if (answer.status !== 200) return refused(url, answer, detail);
@@ -96,11 +102,16 @@ async function refusal(url, answer) {
 /** The data of each event; the stream's end is `TryAgain`. */
 async function* events(texts, close, whyClosed) {
   const parse = eventParser();
+  let count = 0;
   try {
-    for await (const text of texts) yield* parse(text);
+    for await (const text of texts) {
+      count += 1;
+      yield* parse(text);
+    }
     throw new TryAgain("the hub closed the stream");
   } catch (error) {
-    throw whyClosed() ?? error;
+    const isCut = count < 2 && error instanceof TryAgain; // the first comes with the head
+    throw whyClosed() ?? (isCut ? new TryAgain(error.message, { isCut }) : error);
   } finally {
     close();
   }
@@ -143,7 +154,7 @@ async function openSocket(web, WebSocket, url) {
   queue.atEnd(() => signal?.removeEventListener("abort", leave));
   queue.atEnd(() => socket.close());
   socket.onmessage = ({ data }) => queue.put(String(data));
-  socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
+  socket.onclose = ({ code, reason }) => queue.end(ended(code, reason, queue.count));
   socket.onerror = () => {}; // it closes, too; of the package ws an unheard error ends the process
   const shown = web.shownFor(socket);
   if (await hasOpened(socket, queue)) {
@@ -190,7 +201,8 @@ function watch({ queue }, isDead, seconds = QUIET_SECONDS) {
     const heard = queue.count;
     const isQuiet = heard === count && queue.isEmpty;
     if (isQuiet && (await isDead()) && queue.count === heard) {
-      queue.end(new TryAgain("the connection is dead: it has not brought what the Source has"));
+      const problem = "the connection is dead: it has not brought what the Source has";
+      queue.end(new TryAgain(problem, { isCut: heard === 0 }));
     }
     count = heard;
   };
@@ -209,12 +221,13 @@ async function hasMore(web, url, cursor) {
   }
 }
 
-function ended(code, reason) {
+function ended(code, reason, count) {
   if (code === TOO_OLD) return new TooOld(reason);
   if (REFUSED.includes(code)) {
     return new Rejected(reason || `the channel was closed with ${code}`, { closeCode: code });
   }
-  return new TryAgain(`the connection was lost (${`${code ?? ""} ${reason ?? ""}`.trim()})`);
+  const problem = `the connection was lost (${`${code ?? ""} ${reason ?? ""}`.trim()})`;
+  return new TryAgain(problem, { isCut: count === 0 && code === NOT_CLOSED });
 }
 
 /** Texts that wait for their reader, up to a bound; then an end, which is an error. */

@@ -132,9 +132,12 @@ export function changeOf({ md, links, ...elements }) {
 
 /** Each change with its position: its datetime, else its lastmod where that fits. */
 export function timedChanges(entries, begin) {
+  return timed(entries.map(changeOf), begin);
+}
+
+export function timed(changes, begin) {
   let before = begin;
-  return entries.map((entry) => {
-    const change = changeOf(entry);
+  return changes.map((change) => {
     const told = positionOf(change.datetime) ?? positionOf(change.lastmod);
     if (told !== undefined && (before === undefined || told > before)) before = told;
     return { position: before, change };

@@ -4,9 +4,10 @@
 export class Rejected extends Error {
   name = "Rejected";
 
-  constructor(message, { status, closeCode, faults = [] } = {}) {
+  constructor(message, { status, closeCode, faults = [], isOfHub = false } = {}) {
     super(message);
     Object.assign(this, { status, closeCode, faults });
+    Object.defineProperty(this, "isOfHub", { value: isOfHub }); // it has said why
   }
 }
 
@@ -14,9 +15,10 @@ export class Rejected extends Error {
 export class TryAgain extends Error {
   name = "TryAgain";
 
-  constructor(message, { retryAfter = 0, status } = {}) {
+  constructor(message, { retryAfter = 0, status, isCut = false } = {}) {
     super(message);
     Object.assign(this, { retryAfter, status });
+    Object.defineProperty(this, "isCut", { value: isCut }); // a channel has brought nothing
   }
 }
 

@@ -4,17 +4,18 @@
 // reach back, Change Lists do. The place comes from what was told, never from a clock.
 
 import { ChangeLists } from "./changelists.js";
-import { openChannel } from "./channel.js";
 import { discover, socketOfTopic } from "./discovery.js";
 import { HistoryGone, NotJoined, Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
 import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
 import { Timeline } from "./timeline.js";
+import { openTransport, TRANSPORTS } from "./transports.js";
 import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
 
 export const POLL_SECONDS = 60;
 export const OPTION_SECONDS = 1_000_000; // a platform's timers know 2,147,483
+export const CUTS = 2; // channels in a row that bring nothing, then long polls are tried first
 export const LIST_ATTEMPTS = 3; // then Change Lists count as unreadable: another origin forbids it
 
 export class Follower {
@@ -25,6 +26,7 @@ export class Follower {
   #source;
   #lists;
   #attempt = 0;
+  #cuts = 0;
   #failedLists = 0;
   #notJoinedAt;
   #tooOldAt;
@@ -81,8 +83,8 @@ export class Follower {
   /** The channel; that of its hub for a topic at the Source's own address, which is none. */
   async #opened(address) {
     const isBehind = this.#lists && (() => this.#isBehind());
-    const open = (url) =>
-      openChannel(this.#web, url, () => this.cursor, { ...this.#options, isBehind });
+    const options = { ...this.#options, isBehind, isCut: this.#cuts >= CUTS };
+    const open = (url) => openTransport(this.#web, url, () => this.cursor, options);
     try {
       return await open(address);
     } catch (error) {
@@ -230,8 +232,17 @@ export class Follower {
     if (error instanceof Renewed) await this.#renew(error);
     else if (error instanceof NotJoined) await this.#askAgain(error);
     else if (error instanceof TooOld) await this.#fallBehind(error);
-    else if (error instanceof TryAgain) await this.#pause(error);
-    else throw error;
+    else if (error instanceof TryAgain) {
+      this.#noteCut(error);
+      await this.#pause(error);
+    } else throw error;
+  }
+
+  /** Long polls that fail are no better than the others, which are tried again first. */
+  #noteCut({ isCut, status }) {
+    if (isCut) this.#cuts += 1;
+    else if (this.#cuts >= CUTS) this.#cuts = CUTS - 1;
+    else if (status === undefined) this.#cuts = 0;
   }
 
   /** At once, and nobody is told; whoever is refused at once again asks seldom. */
@@ -299,8 +310,8 @@ function checked(url, { position, transport, WebSocket = globalThis.WebSocket, .
       `position is ${position}: give a datetime such as 2026-11-20T21:34:00.123456Z`,
     );
   }
-  if (![undefined, "websocket", "sse"].includes(transport)) {
-    throw new Rejected(`transport is ${transport}: it must be websocket or sse`);
+  if (transport !== undefined && !TRANSPORTS.includes(transport)) {
+    throw new Rejected(`transport is ${transport}: it must be one of ${TRANSPORTS.join(", ")}`);
   }
   if (transport === "websocket" && !WebSocket) {
     throw new Rejected("there is no WebSocket here: give the option WebSocket, or transport sse");

@@ -149,7 +149,8 @@ class Tab {
     for await (const received of new Follower(this.#url, options)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;
-      if (received.until > until || (received.until === until && received.payload)) return;
+      const isOfChannel = received.payload || received.joins;
+      if (received.until > until || (received.until === until && isOfChannel)) return;
     }
   }
 

@@ -112,10 +112,12 @@ export class Web {
     return this.#asked(url, options);
   }
 
-  async #asked(url, { headers = {}, signal = this.signal, method, body }) {
+  async #asked(url, options) {
+    const { headers = {}, signal = this.signal, method, body } = options;
+    const { seconds = ANSWER_SECONDS, cache = "no-cache" } = options;
     const secret = this.isShown(checkedUrl(url)) ? await this.token.shown(signal) : undefined;
     const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), ANSWER_SECONDS * 1000);
+    const timer = setTimeout(() => late.abort(), seconds * 1000);
     const signals = [late.signal, signal].filter(Boolean);
     try {
       const answer = await this.#fetch(url, {
@@ -123,7 +125,7 @@ export class Web {
         body,
         headers: secret === undefined ? headers : { ...headers, Authorization: `Bearer ${secret}` },
         signal: AbortSignal.any(signals),
-        cache: "no-cache",
+        cache,
         credentials: "same-origin",
       });
       if (secret !== undefined) this.#shown.set(answer, secret);
@@ -171,7 +173,7 @@ export function refused(url, { status, headers, body }, detail) {
     });
   }
   const words = detail ?? MENDS[status] ?? `the answer was ${status}`;
-  return new Rejected(`${url}: ${words}`, { status });
+  return new Rejected(`${url}: ${words}`, { status, isOfHub: detail !== undefined });
 }
 
 /** What a server says of its refusal in a problem document (RFC 9457). */

@@ -719,3 +719,95 @@ describe("Change Lists without a channel", () => {
     await assert.rejects(read("/index.xml", 1), /offers 2 sets of resources/);
   });
 });
+
+describe("long polls", () => {
+  const STREAM = "/streams/set";
+  const polled = { transport: "long-poll", position: at(1) };
+  const message = (second) => ({
+    loc: `http://a/${second}`,
+    change: "updated",
+    datetime: at(second),
+  });
+  const told =
+    (second, messages, more = {}) =>
+    (_, response) => {
+      const headers = { "Stream-Next-Offset": at(second), ...more };
+      response.writeHead(messages ? 200 : 204, headers);
+      response.end(messages && JSON.stringify(messages));
+    };
+
+  test("ask as caches share it, and hand on each change once", async () => {
+    offer(answered(404));
+    const questions = [];
+    const answers = [
+      told(2, [message(2)], { "Stream-Cursor": "7" }),
+      told(2),
+      told(4, [message(3), message(4)]),
+    ];
+    source.answers[STREAM] = (about, response) => {
+      questions.push(about.query);
+      answers.shift()(about, response);
+    };
+    assert.deepEqual(await read("/c.xml", 3, polled), ["2", "3", "4"]);
+    const place = (second) => `offset=${encodeURIComponent(at(second))}`;
+    assert.deepEqual(questions, [
+      place(1),
+      `cursor=7&live=long-poll&${place(2)}`,
+      `live=long-poll&${place(2)}`,
+    ]);
+  });
+
+  test("follow where two channels in a row have brought nothing", async () => {
+    const states = [];
+    offer(brokenStream(at(1)));
+    source.answers[STREAM] = inTurn(told(1, []), told(2, [message(2)]), told(2));
+    const onState = ({ state, transport }) => states.push(transport ?? state);
+    const options = { position: at(1), transport: undefined, onState };
+    assert.deepEqual(await read("/c.xml", 1, options), ["2"]);
+    assert.deepEqual(states, ["sse", "waiting", "sse", "waiting", "long-poll"]);
+  });
+
+  test("read the lists where the stream is too old", async () => {
+    const from = { from: at(1) };
+    offer(answered(404), list(from, changed(2), changed(3)));
+    source.answers[STREAM] = inTurn(answered(410), told(4, [message(4)]));
+    assert.deepEqual(await read("/c.xml", 3, polled), ["2", "3", "4"]);
+  });
+
+  test("that are no answer of a stream never move the place", async () => {
+    for (const [answer, error] of [
+      [answered(404, "<html>"), /nothing at this address/],
+      [answered(200, "[]"), /is no channel/],
+    ]) {
+      offer(answered(404));
+      source.answers[STREAM] = answer;
+      await assert.rejects(read("/c.xml", 1, polled), error);
+    }
+    for (const bad of ["{}", "<html>", "null"]) {
+      offer(answered(404));
+      const broken = (_, response) =>
+        response.writeHead(200, { "Stream-Next-Offset": at(9) }).end(bad);
+      source.answers[STREAM] = inTurn(broken, told(2, [message(2)]));
+      assert.deepEqual(await read("/c.xml", 1, polled), ["2"]);
+    }
+  });
+
+  test("of a peer that does not wait are asked after longer and longer pauses", async (context) => {
+    const pauses = [];
+    const { setTimeout } = globalThis;
+    globalThis.setTimeout = (act, wait, ...words) => {
+      if (wait < 1_000) pauses.push(wait);
+      return setTimeout(act, wait, ...words);
+    };
+    context.after(() => Object.assign(globalThis, { setTimeout }));
+    offer(answered(404));
+    source.answers[STREAM] = inTurn(...Array(7).fill(told(1)), told(2, [message(2)]));
+    assert.deepEqual(await read("/c.xml", 1, polled), ["2"]);
+    assert.deepEqual(pauses, [10, 20, 40, 80]);
+  });
+
+  test("of a channel that has no stream are refused with the way out", async () => {
+    source.answers["/c.xml"] = capabilities(["/elsewhere", "change-notification"]);
+    await assert.rejects(read("/c.xml", 1, polled), /leave transport out/);
+  });
+});

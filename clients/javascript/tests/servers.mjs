@@ -15,6 +15,7 @@ export async function serve(answers) {
     const about = {
       path: pathname,
       from: searchParams.get("from"),
+      query: request.url.split("?")[1],
       headers: request.headers,
       body: "",
     };

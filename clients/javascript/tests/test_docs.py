@@ -38,6 +38,7 @@ NUMBERS = {
     "channel.js": {"NOTIFICATION_CHARS": "16 * 1024 * 1024", "QUIET_SECONDS": "90"},
     "changelists.js": {"DOCUMENT_BYTES": "50 * 1024 * 1024"},
     "follower.js": {"POLL_SECONDS": "60", "OPTION_SECONDS": "1_000_000"},
+    "polls.js": {"POLL_ANSWER_SECONDS": "45", "SOON_SECONDS": "10"},
     "publish.js": {"GIVE_UP_SECONDS": "60"},
     "token.js": {"ANSWER_SECONDS": "30", "EARLY_SECONDS": "30"},
     "retry.js": {"FIRST_SECONDS": "0.5", "LONGEST_SECONDS": "30"},

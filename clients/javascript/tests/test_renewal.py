@@ -20,11 +20,12 @@ DENO = (deno(), "run", "--allow-net", "--allow-read")
 WAYS = [
     pytest.param((NODE,), "websocket", id="node-websocket"),
     pytest.param((NODE,), "sse", id="node-stream"),
+    pytest.param((NODE,), "long-poll", id="node-long-poll"),
     *(
         pytest.param(
             DENO, way, id=f"deno-{way}", marks=pytest.mark.skipif(DENO[0] is None, reason=NO_DENO)
         )
-        for way in ("websocket", "sse")
+        for way in ("websocket", "sse", "long-poll")
     ),
 ]
 
@@ -117,7 +118,7 @@ async def test_a_channel_is_renewed_without_a_gap_and_without_a_word(hub, publis
     assert "eyJ" not in hub.log.read_text()
 
 
-@pytest.mark.parametrize(("program", "way"), WAYS[:2])
+@pytest.mark.parametrize(("program", "way"), WAYS[:3])
 async def test_a_service_that_is_away_for_a_moment_costs_no_change(hub, published, program, way):
     async with Tokens(lambda number: None if number in (1, 3) else signed(number)) as tokens:
         options = {"transport": way, "tokens": tokens.url, "program": program}
@@ -126,7 +127,7 @@ async def test_a_service_that_is_away_for_a_moment_costs_no_change(hub, publishe
     check(names)
 
 
-@pytest.mark.parametrize(("program", "way"), WAYS[:2])
+@pytest.mark.parametrize(("program", "way"), WAYS[:3])
 async def test_a_right_that_is_withdrawn_at_a_renewal_ends_it_plainly(hub, program, way):
     async with Tokens(lambda number: signed(number, may=number < 3)) as tokens:
         options = {"transport": way, "tokens": tokens.url, "program": program}
@@ -137,7 +138,7 @@ async def test_a_right_that_is_withdrawn_at_a_renewal_ends_it_plainly(hub, progr
     assert tokens.asked == 3
 
 
-@pytest.mark.parametrize(("program", "way"), WAYS[:2])
+@pytest.mark.parametrize(("program", "way"), WAYS[:3])
 async def test_the_same_token_again_ends_it_with_its_refusal(hub, program, way):
     same = signed(1)
     async with Tokens(lambda _: same) as tokens:
@@ -148,7 +149,7 @@ async def test_the_same_token_again_ends_it_with_its_refusal(hub, program, way):
     assert "expired" in failed["message"]
 
 
-@pytest.mark.parametrize("way", ["websocket", "sse"])
+@pytest.mark.parametrize("way", ["websocket", "sse", "long-poll"])
 async def test_a_page_of_another_origin_is_renewed_and_shows_no_token_in_an_address(
     browser, site, hub, published, way
 ):

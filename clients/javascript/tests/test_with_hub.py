@@ -11,6 +11,7 @@ from clients.javascript.tests.programs import NO_DENO, Reader, deno, nodes
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.protocol.test_node_readers import node_modules
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sources import CAPABILITIES, Source, rendered
 
 AT = "2026-11-20T00:00:01.000000Z"
@@ -24,11 +25,15 @@ NOTIFICATION = (
 
 @pytest.fixture
 def readers_of(request: pytest.FixtureRequest) -> Any:
-    """Every way in which a program reads: a WebSocket, an event stream, both Nodes."""
+    """Every way in which a program reads: a WebSocket, an event stream, long polls, both Nodes."""
 
     def made(url: str) -> list[Reader]:
-        streams = [Reader(url, program=(node,), transport="sse") for node in nodes()]
-        return [Reader(url, transport="websocket"), *streams]
+        others = [
+            Reader(url, program=(node,), transport=transport)
+            for node in nodes()
+            for transport in ("sse", "long-poll")
+        ]
+        return [Reader(url, transport="websocket"), *others]
 
     return made
 
@@ -55,13 +60,14 @@ async def test_in_deno_a_killed_hub_costs_no_change_either(hub):
     async with (
         Reader(hub.channel(), program=program, transport="websocket") as socket,
         Reader(hub.url, program=program, transport="sse") as stream,
+        Reader(hub.url, program=program, transport="long-poll") as polls,
     ):
-        for reader in (socket, stream):
+        for reader in (socket, stream, polls):
             await reader.live()
         await hub.kill()
         await hub.start()
         await hub.publish("http://example.com/1", "http://example.com/2")
-        for reader in (socket, stream):
+        for reader in (socket, stream, polls):
             assert await reader.changes(2) == ["1", "2"]
 
 
@@ -104,6 +110,28 @@ async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(w
             assert await reader.changes(1) == ["1"]
 
 
+@pytest.mark.parametrize("websocket", ["refused", "ignored"])
+async def test_long_polls_pass_where_the_others_are_cut(hub, websocket):
+    async with (
+        CuttingProxy(hub.port, websocket, "refused") as proxy,
+        Reader(proxy.of(hub.channel())) as reader,
+    ):
+        assert (await reader.live())["transport"] == "long-poll"
+        await hub.publish("http://example.com/1", "http://example.com/2")
+        assert await reader.changes(2) == ["1", "2"]
+        await hub.kill()
+        await hub.start()
+        await hub.publish("http://example.com/3")
+        assert await reader.changes(1) == ["3"]
+
+
+async def test_a_set_that_ends_is_told_alike_by_long_polls(hub):
+    async with Reader(hub.channel(), transport="long-poll") as reader:
+        await reader.live()
+        await hub.ask("DELETE", "/api/sets/dataset1")
+        assert (await reader.line(lambda line: "failed" in line))["failed"] == "Rejected"
+
+
 async def test_every_address_of_a_set_leads_to_its_channel(hub):
     paths = ("", "/.well-known/resourcesync", "/dataset1", "/dataset1/capabilitylist.xml")
     async with AsyncExitStack() as stack:
@@ -124,7 +152,7 @@ async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub):
 
 async def test_whoever_begins_before_all_history_gets_all_of_it(hub):
     await hub.publish(*(f"http://example.com/{number}" for number in range(3)))
-    for way in ("websocket", "sse"):
+    for way in ("websocket", "sse", "long-poll"):
         async with Reader(hub.channel(), position="2020-01-01", transport=way) as reader:
             assert await reader.changes(3) == ["0", "1", "2"]
 
@@ -137,15 +165,16 @@ async def test_a_private_set_is_read_with_a_token_and_refused_without(hub):
         Reader(hub.channel()) as without,
         Reader(hub.channel(), token=made["token"]) as socket,
         Reader(hub.channel(), token=made["token"], transport="sse") as stream,
+        Reader(hub.channel(), token=made["token"], transport="long-poll") as polls,
     ):
         assert (await without.line(lambda line: "failed" in line))["failed"] == "Rejected"
-        for reader in (socket, stream):
+        for reader in (socket, stream, polls):
             await reader.live()
         await hub.publish("http://example.com/1")
-        for reader in (socket, stream):
+        for reader in (socket, stream, polls):
             assert await reader.changes(1) == ["1"]
         await hub.ask("DELETE", f"/api/tokens/{made['id']}")
-        for reader in (socket, stream):
+        for reader in (socket, stream, polls):
             assert (await reader.line(lambda line: "failed" in line))["failed"] == "Rejected"
 
 

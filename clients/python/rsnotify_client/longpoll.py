@@ -150,6 +150,8 @@ class StreamFollower:
         url = question(self._address.url, asked)
         patience = PATIENCE_SECONDS if waits else ANSWER_SECONDS
         async with self._web.ask(url, patience=patience) as answer:
+            if waits and answer.status == 401 and await self._web.has_others(answer.shown):
+                return None  # the token has ended while it was waited
             until = await self._until(answer)
             body = b"" if answer.status == 204 else await answer.read(ANSWER_BYTES + 1)
         if len(body) > ANSWER_BYTES:

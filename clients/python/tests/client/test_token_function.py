@@ -520,6 +520,19 @@ async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub
 
 
 @of_the_session
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_silent_channel_outlives_any_number_of_tokens(jwt_hub, way):
+    """Nothing comes until several of them have ended."""
+    function = Function(lambda number: signed(jti=str(number)))
+    reading = asyncio.create_task(locs(by(way, jwt_hub, function), bool))
+    async with asyncio.timeout(60):
+        while function.asked < RENEWALS and not reading.done():
+            await asyncio.sleep(0.05)
+    await jwt_hub.publish("http://example.com/0", set_name="secret")
+    assert await reading == ["http://example.com/0"]
+
+
+@of_the_session
 async def test_a_follower_begins_once_a_token_can_be_had(jwt_hub, quick_retries):
     function = Function(lambda number: failing(number) if number < 3 else signed(600))
     changes = follow_async(jwt_hub.channel("secret"), position="2020-01-01", token=function)
