@@ -88,6 +88,45 @@ def test_what_stops_the_start_of_a_hub_is_on_the_page():
         assert any(len(part) > 9 and part[:20].strip() in quoted for part in parts), message
 
 
+LOGGED = ("warning", "error", "exception", "critical")
+HANDED_ON = {"…", "…; …", "…; starting another"}  # the sentence is said elsewhere
+
+
+def logged() -> Iterator[str]:
+    """What a hub writes into its log that an operator is to read."""
+    for path in (ROOT / "rsnotify").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        named = {
+            target.id: _text(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                is_log = getattr(node.func.value, "id", "") == "log"
+                if is_log and node.func.attr in LOGGED:
+                    said = named.get(getattr(node.args[0], "id", "")) or _text(node.args[0])
+                    yield re.sub(r"%(\.\d+)?[sdrfg]", "…", said)
+
+
+def test_all_that_a_hub_logs_for_its_operator_is_on_the_page():
+    prose = re.sub(r"(?ms)^```.*?^```", "", section("What you see when you run a hub"))
+    rows = [
+        [part.strip(" :;,.") for part in quoted.split("…") if len(part.strip(" :;,.")) > 4]
+        for quoted in re.findall(r"`([^`]+)`", prose)
+    ]
+    found = set(logged()) - HANDED_ON
+    assert len(found) > 70
+    missing = [
+        each
+        for each in found
+        if not any(parts and all(part in each for part in parts) for parts in rows)
+    ]
+    assert missing == []
+
+
 def test_every_exception_of_the_python_client_is_on_the_page_and_nothing_else():
     raised = {
         name
