@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from rsnotify.errors import CloseCode, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.change_filter import Filter, parse_filter
+from rsnotify.resourcesync.change_filter import FILTER, Filter, parse_filter
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.sets.options import SetRecord
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 # The parameters that the address of each knows.
-NAMED_PARTS = ("prefix", "change")  # of `FILTER`
 DOCUMENT = ("access_token", "format")
 RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
-CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit", *NAMED_PARTS)
-CHANNEL = (*DOCUMENT, "from", "since", *NAMED_PARTS)
+CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit", *FILTER)
+CHANNEL = (*DOCUMENT, "from", "since", *FILTER)
 SEVERAL_CHANNELS = (*CHANNEL, "set")
 OAI = (
     *("verb", "identifier", "metadataPrefix", "from", "until", "set", "resumptionToken"),
@@ -34,7 +33,7 @@ OAI = (
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
-STREAM_QUESTION = ("access_token", "cursor", "live", "offset", *NAMED_PARTS)
+STREAM_QUESTION = ("access_token", "cursor", "live", "offset", *FILTER)
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 

@@ -66,12 +66,7 @@ class Admission:
         self._limits = limits
         self._allowed_origins = allowed_origins
 
-    async def admit(
-        self,
-        connection: HTTPConnection,
-        wanted: Sequence[ChannelCursor],
-        filter_: Filter | None = None,
-    ) -> Admitted:
+    async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse a peer that may not read all of these channels."""
         sets = self._journals.sets
         judged = {each.channel.set_name: sets.get(each.channel.set_name) for each in wanted}
@@ -83,8 +78,7 @@ class Admission:
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
         address = self._access.client_address(connection)
-        names = [each.channel for each in wanted]
-        self._limits.check(address, names, filter_)
+        self._limits.check(address, [each.channel for each in wanted])
         return Admitted(records, token)
 
     def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:
@@ -112,12 +106,15 @@ class Admission:
         filter_: Filter | None = None,
     ) -> ChannelEntry:
         """Where a reader begins, and the address for which it counts."""
+        names, address = [each.channel for each in wanted], self._access.client_address(connection)
+        filter_ = await self._journals.known_filter(filter_, names)
+        self._limits.check(address, names, filter_)
         return ChannelEntry(
             places=[(name, await find_cursor(name, after)) for name, after in wanted],
             is_several="set" not in connection.path_params,
             admitted=admitted,
             form=requested_form(connection),
-            address=self._access.client_address(connection),
+            address=address,
             filter=filter_,
         )
 

@@ -89,7 +89,7 @@ class Sse:
         """The stream; for HEAD its headers, which say where it begins."""
         kind = kind_named(request.path_params["kind"])
         wanted, filter_ = requested_channels(request, kind), requested_filter(request, kind)
-        admitted = await self._admission.admit(request, wanted, filter_)
+        admitted = await self._admission.admit(request, wanted)
         find_cursor = self._admission.servable_cursor
         entry = await self._admission.entry(request, wanted, admitted, find_cursor, filter_)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))

@@ -41,7 +41,7 @@ class WebSocketEndpoint:
         except Rejected as error:  # of the query: a web page sees a close code, but no status
             entry = error
         else:
-            admitted = await admission.admit(websocket, wanted, filter_)
+            admitted = await admission.admit(websocket, wanted)
             try:
                 entry = await admission.entry(
                     websocket, wanted, admitted, admission.cursor, filter_

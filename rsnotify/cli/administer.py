@@ -138,6 +138,10 @@ def edit_set(
     atom: Annotated[
         bool | None, Option("--atom/--no-atom", help="Whether its changes are a feed, too.")
     ] = None,
+    filters: Annotated[
+        bool | None,
+        Option("--filters/--no-filters", help="Whether readers may ask for types and collections."),
+    ] = None,
     iiif: Annotated[
         str | None,
         Option(metavar="TYPE", help="What its resources are to IIIF: Manifest, Collection; none."),
@@ -146,7 +150,13 @@ def edit_set(
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
-    options = {"private": private, "sockets_first": sockets_first, "oai": oai, "atom": atom}
+    options = {
+        "private": private,
+        "sockets_first": sockets_first,
+        "oai": oai,
+        "atom": atom,
+        "filters": filters,
+    }
     chosen: dict[str, bool | int | str | None] = {
         name: value for name, value in options.items() if value is not None
     }
@@ -191,6 +201,8 @@ def _edited(option: str, value: bool | int | str | None) -> str:
         return "sockets first" if value else "topics first"
     if option == "atom":
         return "with a feed" if value else "without a feed"
+    if option == "filters":
+        return ("with" if value else "without") + " filters by type and collection"
     if option == "oai":
         return "harvested by OAI-PMH" if value else "not harvested by OAI-PMH"
     return f"{option} {value}" if value else f"no {option}"

@@ -232,13 +232,13 @@ class ChangeListEndpoints:
         asked = query_of(request, CHANGE_LIST)
         after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
+        filter_ = await self._filter(requested, asked)
         if after is not None and self._journals.known.is_former(requested.name, after):
             raise gone(requested)
         if _asks_for_page(asked) or (after is not None and self._pages.are_short):
             bounds = bounds_of(await self._span(requested.name))
             path = open_list(requested.name)
-            return await self._pages.respond(requested, bounds, path, asked)
-        filter_ = filter_of(asked)
+            return await self._pages.respond(requested, bounds, path, asked, filter_)
         if after is not None:
             return await self._stretch(requested, after, filter_)
         record = await self._record(requested.name)
@@ -254,13 +254,18 @@ class ChangeListEndpoints:
         asked = query_of(request, CHANGE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         from_ = _beginning(request.path_params["from_"])
+        filter_ = await self._filter(requested, asked)
         found = await self._window(requested, from_)
-        if _asks_for_page(asked) or parse_start(asked) is not None or filter_of(asked):
+        if _asks_for_page(asked) or parse_start(asked) is not None or filter_ is not None:
             path, bounds = change_list(requested.name, from_), bounds_within(found)
-            return await self._pages.respond(requested, bounds, path, asked)
+            return await self._pages.respond(requested, bounds, path, asked, filter_)
         if isinstance(found, Window):
             return await self._closed(requested, found)
         return await self._open(requested, found)
+
+    async def _filter(self, requested: RequestedSet, asked: Query) -> Filter | None:
+        channel = ChannelName(requested.name, "change")
+        return await self._journals.known_filter(filter_of(asked), [channel])
 
     async def _record(self, set_name: str) -> JournalRecord:
         """The record, up to the newest change that may be given to anybody."""

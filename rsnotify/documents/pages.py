@@ -21,7 +21,6 @@ from starlette.types import Scope
 from rsnotify.access.query import (
     Query,
     check_not_future,
-    filter_of,
     parse_moment,
     parse_start,
     single,
@@ -132,13 +131,17 @@ class Pages:
         self._reads = ReadTurns()
 
     async def respond(
-        self, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
+        self,
+        requested: RequestedSet,
+        bounds: PageBounds,
+        path: str,
+        asked: Query,
+        filter_: Filter | None,
     ) -> Response:
         async with self._made.turn():
             page = await self._page(requested, bounds, asked)
         pages = neighbours(path, page, kept_query(requested.request))
         end = bounds.end if page.until is None else page.until
-        filter_ = filter_of(asked)
         head = list_head(requested, Stretch(page.from_, page.until), end, pages, filter_)
         tag = f"{int(page.from_):x}-{int(end):x}-{page.size:x}"
         tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"

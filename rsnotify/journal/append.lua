@@ -16,7 +16,8 @@
 -- by how many bytes the set has grown since it was counted, or -1 if it never was or is full.
 -- An answer is {from, until, 0}, or {from, until, 1, mark of its last row} where it was stored before, or {}
 -- where its key was used for something else. Where changes had datetimes of their own, {from, until, 0, positions}; otherwise each
--- position is one more than the one before. A change that a load has found is left out, with position 0, if
+-- position is one more than the one before. Where changes say what their resources were, {from, until, 0,
+-- positions or none, numbers of these changes, each with what was added to it}. A change that a load has found is left out, with position 0, if
 -- it is newer in the journal. A submission for which the set has no room is not stored, and its answer is
 -- {0}.
 
@@ -82,16 +83,20 @@ end
 
 local function append(first_argument, number)
   local after = first_argument + (number - 1) * 5
-  local from, positions = head, must_tell_positions(first_argument, after) and {}
+  local from, positions, said = head, must_tell_positions(first_argument, after) and {}, {}
   for i = first_argument, after, 5 do
     local outdated = is_outdated(i)
     if not outdated then
       close_by_time()
-      store(next_position(tonumber(ARGV[i])), i, shards)
+      local former = store(next_position(tonumber(ARGV[i])), i, shards)
+      if former ~= '' then
+        said[#said + 1], said[#said + 2] = (i - first_argument) / 5, former
+      end
       head = last
     end
     if positions then positions[#positions + 1] = outdated and 0 or last end
   end
+  if #said > 0 then return from, positions or {}, said end
   return from, positions
 end
 
@@ -130,14 +135,14 @@ while at <= #ARGV do
   elseif known then
     answers[#answers + 1] = answer_again(known, fingerprint)
   else
-    local from, positions = append(at + 4, count)
+    local from, positions, said = append(at + 4, count)
     known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
     if key ~= '' then
       redis.call('SET', remembered .. key, known, 'EX', ARGV[11])
       known_keys[key] = known
       grown, remembered_keys = grown + KEY, remembered_keys + 1
     end
-    answers[#answers + 1] = {from, head, 0, positions or nil}
+    answers[#answers + 1] = {from, head, 0, positions or nil, said}
     appended = appended or head > from
     is_stored = is_stored or key == ''
   end

@@ -245,9 +245,19 @@ def parse_known(known: bytes) -> tuple[str, Position, Position]:
 
 
 def _rows(
-    fragments: Sequence[Fragment], until: int, positions: Sequence[int] = (), *, is_repeated: bool
+    fragments: Sequence[Fragment],
+    until: int,
+    positions: Sequence[int] = (),
+    said: Sequence[Any] = (),
+    *,
+    is_repeated: bool,
 ) -> tuple[Row, ...]:
-    """The changes with their positions; without these they end at `until`, one µs apart."""
+    """The changes with their positions; without these they end at `until`, one µs apart. `said`:
+    the number of a change that says what its resource was, and what was added to it, in turn."""
+    if said:
+        fragments = [*fragments]
+        for number, former in zip(said[::2], said[1::2], strict=True):
+            fragments[number] = fragments[number].saying(former)
     if positions:
         pairs = zip(positions, fragments, strict=True)
         return tuple((Position(at), fragment.xml) for at, fragment in pairs if at)

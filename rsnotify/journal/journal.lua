@@ -25,7 +25,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first', 'load', 'gaps')
+  'changed', 'created', 'head', 'first', 'load', 'gaps', 'says_former')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -41,6 +41,7 @@ local first = tonumber(record[8])
 local head = math.max(tonumber(record[7]), first)
 local load = record[9] -- the token of the load that is under way
 local gaps = record[10] -- where each ends, the newest last
+local says_former = record[11] -- since when changes say what their resources were; false if they do not
 local mark = string.sub(ARGV[1], -6)
 local found_at = tonumber(ARGV[7])
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
@@ -148,17 +149,65 @@ end
 -- What the change at ARGV[i] takes, at most: in the stream and in the state, each with what Redis adds.
 local function bytes_of(i) return math.floor(2.5 * #ARGV[i + 4]) + 200 end
 
--- Store the change that stands at ARGV[i]; nothing may be at or after its position.
+-- What a change says of its resource: the media type with the phrase before it, or nothing; the collections.
+local TYPED, VALUE = '[\12\24-\26][^%z\1-\31"]*', '[^%z\1-\31"]*'
+local function described(fragment)
+  local media_type, collections = nil, {}
+  for part in string.gmatch(fragment, '[^\20\22]+') do
+    if not media_type then
+      media_type = string.match(part, TYPED) or ''
+    else
+      local relation, target = string.match(part, '^([^\21]*)\21(' .. VALUE .. ')')
+      if relation and string.lower(relation) == 'collection' then collections[#collections + 1] = target end
+    end
+  end
+  return media_type, collections
+end
+
+-- What is known of the resource before the change at ARGV[i]; nil or false if nothing is.
+local function known_before(i, loc, shards)
+  local state = shards[ARGV[i + 1]]
+  if state and state[loc] ~= nil then return state[loc] end
+  return redis.call('HGET', KEYS[4] .. ARGV[i + 1], loc)
+end
+
+-- The links by which a change says what its resource was, as change_filter.py reads them: its media type
+-- and its collections, where one of them is another now, or the resource is no more. And their bytes in XML.
+local FORMER, FORMER_BYTES = '\20urn:rsnotify:former\21', 64
+local function former_of(i, gone, shards)
+  if not says_former or ARGV[i + 1] == '-1' then return '', 0 end
+  local loc, rest = parts_of(ARGV[i + 4])
+  local before = known_before(i, loc, shards)
+  if not before then return '', 0 end
+  local media_type, collections = described(before)
+  local new_type, new_collections = described(rest)
+  local is_same = media_type == new_type and table.concat(collections, ' ') == table.concat(new_collections, ' ')
+  if is_same and not gone then return '', 0 end
+  if #collections == 0 then collections[1] = loc end
+  local links, size = {}, 0
+  for number, target in ipairs(collections) do
+    links[number] = FORMER .. target .. media_type
+    size = size + FORMER_BYTES + #target + #media_type
+  end
+  return table.concat(links), size
+end
+
+-- Store the change that stands at ARGV[i]; nothing may be at or after its position. Answers what it says
+-- of what its resource was, in the short form, which is not part of the set's state.
 local function store(position, i, shards)
-  local size = tonumber(ARGV[i + 3]) + FILLED
+  local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
+  local former, longer = former_of(i, gone, shards)
+  local size = tonumber(ARGV[i + 3]) + FILLED + longer
   make_room(position, size)
   last = position
-  redis.call('XADD', stream, stream_id(last), mark, ARGV[i + 4])
-  grown = grown + bytes_of(i)
-  local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
+  local fragment = ARGV[i + 4]
+  if former ~= '' then fragment = string.sub(fragment, 1, -2) .. former .. '\3' end
+  redis.call('XADD', stream, stream_id(last), mark, fragment)
+  grown = grown + bytes_of(i) + longer
   fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
   note_newer(i)
   count_in_window(size)
+  return former
 end
 
 local function finish(shards)

@@ -23,6 +23,7 @@ from rsnotify.resourcesync.change import HOUR, Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 
 READ_BACK = Script("journal/read_back.lua")
+_SAY_FORMER = Script("journal/say_former.lua")
 _LOOK = Script("journal/journal.lua", "journal/look.lua")
 
 STANDING = ("first", "head", "last", "gaps", "newest")  # the fields of a record
@@ -169,6 +170,14 @@ class JournalStore:
         for channel in channels:
             pipeline.hmget(keys.record(channel), *STANDING)
         return each(await pipeline.execute(raise_on_error=False), _standing)
+
+    async def say_former(self, channel: ChannelName) -> Position:
+        """Have each change say what its resource was before; since when they do."""
+        command = _SAY_FORMER.command([keys.record(channel)])
+        (since,) = await self.client.durably([command])
+        if since is None:
+            raise NoSuchSet(channel.set_name)
+        return Position(int(since))
 
     async def newest_begin(self, channel: ChannelName) -> Position | None:
         """The position after which the newest append begins; None if there was none."""

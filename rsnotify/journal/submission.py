@@ -9,7 +9,16 @@ import msgspec
 
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.notification import LOC, LOC_END, Forms, render_forms, shorten
+from rsnotify.resourcesync.change_filter import FORMER
+from rsnotify.resourcesync.notification import (
+    END,
+    LOC,
+    LOC_END,
+    Forms,
+    render_forms,
+    shorten,
+    spell_out,
+)
 
 ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
@@ -34,6 +43,11 @@ class Fragment(msgspec.Struct, frozen=True):
     def of_row(cls, position: Position, xml: bytes) -> "Fragment":
         """A fragment made of a row of a journal."""
         return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
+
+    def saying(self, former: bytes) -> "Fragment":
+        """The change with what the append has added to it, of what its resource was."""
+        short = self.short.removesuffix(END) + former + END
+        return msgspec.structs.replace(self, short=short, xml=spell_out(short))
 
 
 class Submission(msgspec.Struct, frozen=True):
@@ -81,12 +95,13 @@ def forms_of(change: Change, foreign: Mapping[str, str] | None = None) -> Forms:
 
 
 def _normalised(change: Change) -> Change:
-    """The same change, with dates in UTC and single spaces between hashes, as readers need them."""
+    """The same change, with dates in UTC and single spaces between hashes, as readers need them.
+    What its resource was, the append says: of a copied change that may be of another hub."""
     return msgspec.structs.replace(
         change,
         lastmod=change.lastmod and _in_utc(change.lastmod),
         hash=change.hash and " ".join(change.hash.split()),
-        links=tuple(_normalised_link(link) for link in change.links),
+        links=tuple(_normalised_link(link) for link in change.links if link.rel != FORMER),
     )
 
 

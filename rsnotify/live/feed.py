@@ -63,6 +63,7 @@ class Feed:
         "created",
         "known_head",
         "mark",
+        "says_former",
         "tail",
         "witness",
     )
@@ -73,6 +74,7 @@ class Feed:
         self.known_head = head  # of the newest change, read or not; at the tail or after it
         self.tail = Tail(head)
         self.mark = mark  # of the change at the head, if it is known
+        self.says_former: Position | None = None  # since when changes say what their resources were
         self.witness = Witness(head)
         self._watchers: dict[Watcher, None] | None = None  # told in the order in which they came
         self._recent: RecentNotifications | None = None
@@ -152,6 +154,7 @@ class Feed:
         before = self.tail.head
         self.release()
         self.known_head, self.tail, self.mark = end, Tail(end), ""
+        self.says_former = None  # to be asked again
         self.witness.note_gap(end)
         self._notify_watchers(lambda watcher: watcher.fall_behind(before))
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.errors import BecamePrivate, NoSuchSet, SetFull, TryAgain
+from rsnotify.errors import BecamePrivate, CloseCode, NoSuchSet, Rejected, SetFull, TryAgain
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
@@ -21,6 +21,7 @@ from rsnotify.live.following import Following, HearOfToken, not_heard
 from rsnotify.live.losses import AfterAnotherServer, Losses
 from rsnotify.live.reading import History, Reading
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
 from rsnotify.sets.options import SetOptions, SetRecord
 from rsnotify.sets.records import KnownSets, Sets
@@ -163,15 +164,45 @@ class Journals:
             await self.checking.apply_own_change(name, record, version)
         else:
             await self.checking.check_sets()
+        if record.filters:
+            await self._journal.say_former(ChannelName(name, "change"))
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
         record, version = await self._stored_sets.edit(name, chosen)
         await self.checking.apply_own_change(name, record, version)
+        if record.filters:
+            await self._journal.say_former(ChannelName(name, "change"))
         return record
 
     async def remove_set(self, name: str) -> None:
         await self.checking.apply_own_change(name, None, await self._stored_sets.remove(name))
+
+    async def known_filter(
+        self, filter_: Filter | None, channels: Iterable[ChannelName]
+    ) -> Filter | None:
+        """The filter as it is held against the changes of these sets; `Rejected` if one of them
+        does not say what its resources were, without which it would hide that they left."""
+        if filter_ is None or not filter_.looks_back:
+            return filter_
+        since = [await self._says_former(self.feed(each)) for each in channels]
+        return filter_.known_since(str(max(since)))
+
+    async def _says_former(self, feed: Feed) -> Position:
+        name = feed.channel.set_name
+        if not self.record(name).filters:
+            raise Rejected(
+                f"the set {name!r} has no filters by type and collection: ask for prefix or "
+                f"change, or have its operator run `rsnotify sets edit {name} --filters`",
+                close_code=CloseCode.BAD_REQUEST,
+            )
+        if feed.says_former is not None:
+            return feed.says_former
+        tail = feed.tail  # another one after a loss
+        since = await self._journal.say_former(feed.channel)
+        if feed.tail is tail:
+            feed.says_former = since
+        return since
 
     # --- channels --------------------------------------------------------------------------------
 

@@ -181,6 +181,17 @@ PARAMETERS: dict[str, Json] = {
         "Only changes of resources whose loc begins so",
     ),
     "change": _wanted({"enum": list(CHANGE_TYPES)}, "Only changes of this kind, and deletions"),
+    "type": _wanted(
+        {
+            "type": "string",
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/(\\*|[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*)$",
+        },
+        "Only resources of this media type, or of all of a kind: image/*",
+    ),
+    "collection": _wanted(
+        {"type": "string", "pattern": XML_TEXT},
+        'Only resources with a link of this href and rel="collection"',
+    ),
     "live": {"enum": ["long-poll", "sse"], "description": "Wait for what is not there yet"},
     "cursor": {
         "type": "string",

@@ -12,7 +12,7 @@ Nothing here knows who reads, or from where on.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 from urllib.parse import urlencode
 
 from rsnotify.errors import CloseCode, Rejected
@@ -35,6 +35,7 @@ _LOC = b"<url><loc>"
 _MD = re.compile(rb'<rs:md change="([a-z]+)"([^>]*)/>')
 _LINK = re.compile(rb"<rs:ln( [^>]*)/>").findall
 _ATTRIBUTES = re.compile(rb' ([a-z]+)="([^"]*)"').findall
+_DATETIME = re.compile(rb' datetime="([^"]*)"').search
 _TYPE = re.compile(rb' type="([^";]*)').search
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:").match
 _NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
@@ -49,7 +50,11 @@ class Described(NamedTuple):
 
 
 class Filter:
-    """What of each parameter is wanted. Two that mean the same are equal."""
+    """What of each parameter is wanted. Two that mean the same are equal.
+
+    `since`: changes after this position say what their resources were, where that was something
+    else. Of earlier ones it is not known, so an update passes that may have been something else.
+    """
 
     def __init__(
         self,
@@ -57,10 +62,13 @@ class Filter:
         type: Iterable[str] = (),  # noqa: A002 - as the parameter is called
         change: Iterable[str] = (),
         collection: Iterable[str] = (),
+        *,
+        since: str = "",
     ) -> None:
         given = zip(FILTER, (prefix, type, change, collection), strict=True)
         self.pairs = sorted({(name, value) for name, values in given for value in values})
-        self.key = urlencode(self.pairs, safe=":/*")
+        self._since = since
+        self.key = f"{self} of {since}" if since else str(self)
         self._derived = f"filtered by {self.key}"
         self._prefixes = tuple(_LOC + each for each in self._written("prefix"))
         self._kinds = frozenset(self._written("change"))
@@ -82,7 +90,12 @@ class Filter:
 
     def __str__(self) -> str:
         """The canonical query."""
-        return self.key
+        return urlencode(self.pairs, safe=":/*")
+
+    def known_since(self, since: str) -> Self:
+        """The same filter for a set whose changes say what their resources were since then."""
+        given = ([value for name, value in self.pairs if name == each] for each in FILTER)
+        return type(self)(*given, since=since)
 
     def __repr__(self) -> str:
         return f"<Filter {self.key}>"
@@ -104,7 +117,15 @@ class Filter:
         now, before = described(md[2], entry)
         if kind == b"deleted":
             return before is None or self._fits(before)
-        return (is_wanted and self._fits(now)) or (before is not None and self._fits(before))
+        if is_wanted and self._fits(now):
+            return True
+        if before is None:
+            return kind == b"updated" and self._may_have_been_another(md[2])
+        return self._fits(before)
+
+    def _may_have_been_another(self, attributes: bytes) -> bool:
+        changed = _DATETIME(attributes)
+        return changed is not None and changed[1].decode() <= self._since
 
     def _fits(self, resource: Described) -> bool:
         return self._has_type(resource.type) and (
@@ -147,7 +168,9 @@ def described(attributes: bytes, entry: bytes) -> tuple[Described, Described | N
     if not former:
         return now, None
     types = (link[b"type"] for link in former if b"type" in link)
-    return now, Described(next(map(_essence, types), None), _targets(former))
+    loc = entry[len(_LOC) : entry.find(b"</loc>")]
+    targets = tuple(each for each in _targets(former) if each != loc)
+    return now, Described(next(map(_essence, types), None), targets)
 
 
 def _targets(links: Iterable[dict[bytes, bytes]]) -> tuple[bytes, ...]:
@@ -178,7 +201,7 @@ def parse_filter(query: Mapping[str, Sequence[str]]) -> Filter | None:
     if (number := sum(map(len, given.values()))) > FILTER_VALUES:
         raise _refused(f"a filter of {number} values: at most {FILTER_VALUES} are compared")
     checked = {name: [_checked(name, each) for each in values] for name, values in given.items()}
-    return Filter(**checked)
+    return Filter(*(checked.get(name, ()) for name in FILTER))
 
 
 def _checked(name: str, value: str) -> str:

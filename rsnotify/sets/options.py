@@ -37,6 +37,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: int | None = None  # that it may take of Redis; else half of what Redis may use
     iiif: IiifType | None = None  # what its resources are to IIIF, if anything
     atom: bool = True  # whether its changes can be read as a feed
+    filters: bool = False  # whether its readers may ask for types and collections
     oai: bool = True  # whether it can be harvested by OAI-PMH, if the hub has an admin's email
 
     @property

@@ -96,6 +96,8 @@ class Streams:
     async def _read(self, request: Request, kind: Kind) -> Response:
         asked = parse_stream_question(request.scope["query_string"], kind)
         requested = await self._admit(request, kind)
+        wanted = await self._journals.known_filter(asked.filter, [requested.channel])
+        asked = asked._replace(filter=wanted)
         if asked.live == "sse" and request.method != "HEAD":
             return await self._events(requested, asked)
         if request.method == "HEAD":
@@ -154,12 +156,12 @@ class Streams:
     async def _events(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
         """An event stream from the offset on: a reader of the channel, in a form of its own."""
         request, feed, admission = requested.request, requested.feed, self._channels.admission
-        wanted = [ChannelCursor(requested.channel, None)]
-        admitted = await admission.admit(request, wanted, asked.filter)
+        admitted = await admission.admit(request, [ChannelCursor(requested.channel, None)])
         begin = await self._waiting_begin(feed, asked.offset)
         await self._journals.reading.after(feed, begin)  # 410 is said before the stream begins
         places = [(requested.channel, begin)]
         address = self._access.client_address(request)
+        self._channels.limits.check(address, [requested.channel], asked.filter)
         entry = ChannelEntry(places, False, admitted, JSON, address, asked.filter)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         is_newest = begin >= feed.tail.head

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change_filter import FORMER
 from rsnotify.resourcesync.forms import Form
 from rsnotify.resourcesync.notification import Row, render_datetime_bytes
 from rsnotify.resourcesync.xml_writer import escape
@@ -27,6 +28,7 @@ _TYPE = re.compile(rb' type="([^"]*)"')
 _LENGTH = re.compile(rb' length="([^"]*)"')
 _LINK = re.compile(rb'<rs:ln rel="([^"]*)" href="([^"]*)"([^>]*)/>')
 _PATCH = b"http://www.openarchives.org/rs/terms/patch"
+_FORMER = FORMER.encode()
 
 
 class FeedHead(NamedTuple):
@@ -75,6 +77,6 @@ def _links(loc: bytes, md: bytes, fragment: bytes) -> Iterator[bytes]:
     attributes = b"".join(found[0] for name in (_TYPE, _LENGTH) if (found := name.search(md)))
     yield b'<link rel="alternate" href="%b"%b/>' % (loc, attributes)
     for rel, href, rest in _LINK.findall(fragment):
-        if rel not in (_PATCH, b"alternate"):
+        if rel not in (_PATCH, _FORMER, b"alternate"):
             kind = _TYPE.search(rest)
             yield b'<link rel="%b" href="%b"%b/>' % (rel, href, kind[0] if kind else b"")

@@ -308,7 +308,7 @@ class Topic:
         feed = self._journals.feed(channel)
         query = parse_query(request.scope["query_string"], CHANNEL)
         after = parse_start(query)  # only checked
-        filter_ = filter_of(query, channel.kind)
+        filter_ = await self._journals.known_filter(filter_of(query, channel.kind), [channel])
         begins = feed.tail.head  # read first: a change in between must not be lost
         newest = await self._journals.newest_notification(feed)
         record = await self._record_to_read(request, channel)  # it may have become private

@@ -456,7 +456,7 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(pulling, at):
     assert (await pulling.get(f"{OPEN}?from={at}")).status == 400
 
 
-LISTED = "access_token, format, from, since, until, limit, prefix, change"
+LISTED = "access_token, format, from, since, until, limit, prefix, type, change, collection"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 from urllib.parse import urlencode
 from zlib import crc32
@@ -288,6 +288,117 @@ async def test_live_and_later_each_change_of_the_part_comes_once_and_in_order(hu
     assert later == reading.result()
 
 
+# --- what may not be hidden ----------------------------------------------------------------------
+
+PDF, HTML = "application/pdf", "text/html"
+ONE, TWO = "http://example.com/one", "http://example.com/two"
+
+Described = tuple[str | None, tuple[str, ...]]
+TYPED: dict[str, Callable[[Described], bool]] = {
+    f"type={PDF}": lambda each: each[0] == PDF,
+    f"type={PDF}&type=image/*&collection={ONE}": lambda each: (
+        each[0] in (PDF, "image/png") and ONE in each[1]
+    ),
+}
+
+
+def typed_history(seed: int, number: int) -> list[dict[str, Any]]:
+    chance = random.Random(seed)
+    found: list[dict[str, Any]] = []
+    for _ in range(number):
+        collections = chance.choice(((), (ONE,), (TWO, ONE)))
+        media_type = chance.choice((PDF, HTML, "image/png", None))
+        kind = chance.choice(("created", "updated", "updated", "deleted"))
+        described = {"type": media_type} if media_type and kind != "deleted" else {}
+        links = [{"rel": "collection", "href": each} for each in collections]
+        more = {"links": links} if links and kind != "deleted" else {}
+        loc = f"{PAPERS}{chance.randrange(4)}"
+        found.append({"loc": loc, "change": kind} | described | more)
+    return found
+
+
+def wanted_of(changes: list[dict[str, Any]], fits: Callable[[Described], bool]) -> list[Any]:
+    """What fits, or did before this change, or may have."""
+    known: dict[str, Described] = {}
+    found: list[Any] = []
+    for each in changes:
+        links = tuple(link["href"] for link in each.get("links", ()))
+        before, now = known.pop(each["loc"], None), (each.get("type"), links)
+        is_gone = each["change"] == "deleted"
+        was_wanted = is_gone if before is None else fits(before)
+        if was_wanted or (not is_gone and fits(now)):
+            found.append((each["loc"], each["change"]))
+        if not is_gone:
+            known[each["loc"]] = now
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("query", TYPED)
+async def test_a_filter_hides_no_end_and_no_leaving_live_or_later(hub, way, query):
+    name = await new_set(hub)
+    await hub.ask("PATCH", f"/api/sets/{name}", json={"filters": True})
+    since = await publish(hub, name, updated("http://example.com/first"))
+    changes = typed_history(crc32((query + way).encode()), 60)
+    last = {"loc": PAPERS + "last", "change": "deleted"}  # of what never was: it passes
+    wanted = [*wanted_of(changes, TYPED[query]), (last["loc"], "deleted")]
+
+    async def publish_all() -> str:
+        for at in range(0, len(changes), 7):
+            await publish(hub, name, *changes[at : at + 7])
+        return await publish(hub, name, last)
+
+    async with asyncio.timeout(PATIENT_SECONDS), asyncio.TaskGroup() as group:
+        reading = group.create_task(up_to(WAYS[way], hub, name, query, since, last["loc"]))
+        end = await publish_all()
+    assert reading.result() == wanted
+    assert await heard(WAYS[way], hub, name, query, since, end) == wanted
+
+
+async def up_to(
+    way: Way, hub: RunningHub, name: str, query: str, since: str, last: str
+) -> list[Any]:
+    """All changes up to one of the last resource."""
+    found: list[Any] = []
+    cursor = since
+    async with aclosing(way(hub, name, query, since)) as told:
+        async for part, until, from_ in told:
+            assert from_ in (None, cursor), "a gap or a repetition"
+            cursor = until
+            found += part
+            if found and found[-1][0] == last:
+                return found
+    raise AssertionError("it has ended")
+
+
+async def test_what_was_published_before_filters_were_allowed_is_not_hidden(hub):
+    name = await new_set(hub)
+    loc = PAPERS + "1"
+    since = await publish(hub, name, updated("http://example.com/first"))
+    await publish(hub, name, updated(loc, type=PDF))
+    await publish(hub, name, updated(loc, type=HTML))
+    status, _ = await hub.ask("PATCH", f"/api/sets/{name}", json={"filters": True})
+    assert status == 200
+    await publish(hub, name, updated(loc, type=HTML))
+    await publish(hub, name, updated(loc, type=PDF))
+    end = await publish(hub, name, updated(loc, type="text/plain"))
+    for way in WAYS.values():
+        found = await heard(way, hub, name, f"type={PDF}", since, end)
+        assert len(found) == 4, "all but the one of which it is known that it stayed HTML"
+
+
+async def test_a_set_whose_filters_were_turned_off_says_how_to_have_them_again(hub):
+    name = await new_set(hub)
+    await hub.ask("PATCH", f"/api/sets/{name}", json={"filters": True})
+    assert (await hub.ask("GET", f"/streams/{name}?type={PDF}"))[0] == 200
+    await hub.ask("PATCH", f"/api/sets/{name}", json={"filters": False})
+    status, problem = await hub.ask("GET", f"/streams/{name}?type={PDF}")
+    assert (status, f"rsnotify sets edit {name} --filters" in problem["detail"]) == (400, True)
+    assert (await hub.ask("GET", f"/streams/{name}?change=created"))[0] == 200
+
+
+# --- positions -----------------------------------------------------------------------------------
+
 LIVE = ("WebSocket", "WebSocket in JSON", "WebSocket of several sets", "event stream")
 WAITING = (*LIVE, "long-poll", "stream events")
 
@@ -353,7 +464,12 @@ WRONG = {
     "prefix=/papers/": "it must begin as the loc of a change does, with a scheme",
     "prefix=http://a/%20": "write it as in the loc of changes",
     "change=removed": "it must be one of created, updated, deleted",
-    "prefixes=http://a/": "unknown parameter 'prefixes'; known here: ",
+    "type=": "type is empty",
+    "collection=": "collection is empty",
+    "type=*": "it must be a media type such as application/pdf, or image/*",
+    "type=application/pdf": "has no filters by type and collection: ask for prefix or change, or",
+    "collection=http://a/": "--filters`",
+    "prefixes=http://a/": "unknown parameter 'prefixes'; did you mean prefix?",
     "&".join(f"prefix=http://a/{number}" for number in range(101)): "at most 100 are compared",
 }
 
@@ -393,10 +509,14 @@ async def test_a_filter_more_than_a_channel_may_have_is_refused_on_every_way_tha
     name = await new_set(hub)
     since = await publish(hub, name, updated("http://example.com/first"))
     path = CHANNEL.format(name)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        AsyncExitStack() as answers,
+    ):
 
         async def ask(address: str, headers: dict[str, str] | None = None) -> Any:
-            return await session.get(hub.url + address, headers=headers)
+            asking = session.get(hub.url + address, headers=headers)
+            return await answers.enter_async_context(asking)
 
         stream = {"Accept": "text/event-stream"}
         for number in range(FILTERS):

@@ -105,6 +105,29 @@ def test_a_change_passes_if_one_value_of_each_parameter_fits(wanted, entry, pass
     assert found.matches(entry) is passes
 
 
+SAID_SINCE = Position(12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "passes"),
+    [
+        ("updated", 11, True),
+        ("updated", 12, True),
+        ("updated", 13, False),
+        ("created", 12, False),
+        ("deleted", 13, True),
+    ],
+)
+def test_where_nobody_knows_what_a_resource_was_an_update_passes(kind, at, passes):
+    entry = change(kind, type=HTML).replace(b"\0", str(Position(at)).encode())
+    plain = Filter(type=[PDF])
+    wanted = plain.known_since(str(SAID_SINCE))
+    assert wanted.matches(entry) is passes
+    assert (wanted.pairs, str(wanted)) == (plain.pairs, str(plain))
+    assert wanted != plain
+    assert wanted == Filter(type=[PDF]).known_since(str(SAID_SINCE))
+
+
 def test_no_parameter_is_no_filter():
     assert parse_filter({"from": ["2026-11-20"], "prefix": []}) is None
 

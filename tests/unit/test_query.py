@@ -98,7 +98,7 @@ def test_an_unknown_parameter_is_refused_with_the_one_that_is_meant(name, meant)
     with pytest.raises(Rejected) as refused:
         parse_query(f"{name}=2026-11-20".encode(), CHANNEL)
     assert refused.value.detail.endswith(
-        f"; {meant} here: access_token, format, from, since, prefix, change"
+        f"; {meant} here: access_token, format, from, since, prefix, type, change, collection"
     )
 
 
@@ -107,7 +107,8 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones():
         parse_query(b"form=2026-11-20", CHANNEL)
     assert refused.value.detail == (
         "unknown parameter 'form'; did you mean format?"
-        " Known here: access_token, format, from, since, prefix, change"
+        " Known here: access_token, format, from, since, prefix, type, change,"
+        " collection"
     )
     assert (refused.value.status, refused.value.close_code) == (400, 4400)
 
