@@ -15,15 +15,13 @@ from rsnotify.access.cors import origins_that_read
 from rsnotify.access.query import check_not_future, render_cursors
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.requested_channels import ChannelCursor, requested_form
-from rsnotify.errors import HistoryDeleted, Rejected
+from rsnotify.errors import Rejected
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.forms import Form
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetRecord
-
-MADE_AGAIN = "this position is of a set that was removed; the one of this name begins at {}"
 
 
 class Admitted(NamedTuple):
@@ -124,8 +122,7 @@ class Admission:
         feed = self._journals.feed(name)
         if after is None:
             return feed.note_head_given()
-        if self._journals.known.is_former(name.set_name, after):
-            raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
+        self._journals.require_of_this_set(feed, after)
         after = max(after, Position.parse(feed.created))
         if after <= feed.tail.head:
             return after

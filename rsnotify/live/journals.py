@@ -9,7 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.errors import BecamePrivate, CloseCode, NoSuchSet, Rejected, SetFull, TryAgain
+from rsnotify.errors import (
+    BecamePrivate,
+    CloseCode,
+    HistoryDeleted,
+    NoSuchSet,
+    Rejected,
+    SetFull,
+    TryAgain,
+)
 from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
@@ -149,6 +157,15 @@ class Journals:
             raise NoSuchSet(before.name)
         if record.private > before.private:
             raise BecamePrivate(before.name)
+
+    def require_of_this_set(self, feed: Feed, position: Position) -> None:
+        """Refuse a position at which another set stood that had this name before."""
+        if self.known.is_former(feed.channel.set_name, position):
+            raise HistoryDeleted(
+                "this position is of a set that was removed; "
+                f"the one of this name begins at {feed.created}",
+                Position.parse(feed.created),
+            )
 
     async def learn_of(self, *names: str) -> None:
         """Ask for sets that this process does not know: another may have made them just now."""

@@ -20,7 +20,6 @@ from rsnotify.access.query import check_not_future
 from rsnotify.channels.admission import ChannelEntry
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.requested_channels import ChannelCursor
-from rsnotify.errors import HistoryDeleted
 from rsnotify.gunzip import GZIP
 from rsnotify.journal.window import whole_from
 from rsnotify.journal.windows import Windows
@@ -49,8 +48,6 @@ from rsnotify.streams.stream_query import (
     StreamQuestion,
     parse_stream_question,
 )
-
-MADE_AGAIN = "this offset is of a set that was removed; the one of this name begins at {}"
 
 
 class RequestedStream(NamedTuple):
@@ -204,8 +201,7 @@ class Streams:
         if not isinstance(offset, Position):
             return await self._beginning(feed)
         name = feed.channel
-        if self._journals.known.is_former(name.set_name, offset):
-            raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
+        self._journals.require_of_this_set(feed, offset)
         if offset > feed.tail.head:  # another hub process may know newer changes
             head = await self._journals.head(name)
             check_not_future(offset, head, int(time() * MICROSECONDS), "offset")
