@@ -51,6 +51,10 @@ COMMANDS = {
         "rsnotify_mirror.commands.audit",
         "Compare a copy with its Source: by length, digest and time.",
     ),
+    "versions": (
+        "rsnotify_mirror.commands.versions",
+        "List what a mirror has kept of a resource, or write the copy as it was.",
+    ),
     "validate": (
         "rsnotify_mirror.commands.validate",
         "Validate ResourceSync documents, or a whole Source.",
@@ -66,7 +70,7 @@ COMMANDS = {
 
 ROLES = {
     "A Source publishes": ("publish", "resources", "relay", "demo"),
-    "A Destination follows and copies": ("subscribe", "mirror", "audit", "dump"),
+    "A Destination follows and copies": ("subscribe", "mirror", "audit", "versions", "dump"),
     "Others that have no hub": ("bridge", "validate"),
     "A hub is run": ("serve", "status", "health", "backup", "restore"),
     "A hub is administered": ("sets", "tokens", "subscriptions"),

@@ -19,6 +19,7 @@ from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
+NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 SMALL = "small"  # the part in which small files are written, to be renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -150,6 +151,21 @@ class Disk:
                 _copy(source, name, folder, aside)
         return self._prune(path)
 
+    def link_to(self, other: "Disk", path: str, name: str) -> None:
+        """Give a file a second name in another directory; where no link can be made, copy it."""
+        source, file = self._at(path)
+        folder, there = other._at(name, create=True)
+        try:
+            os.link(file, there, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+            part = f"{there}.part"
+            _copy_to(source, file, folder, part)
+            os.rename(part, there, src_dir_fd=folder, dst_dir_fd=folder)
+
     def move(self, path: str, new: str) -> list[str]:
         """Move a file within the copy; the folders that are gone with it are returned."""
         with suppress(FileNotFoundError):
@@ -247,9 +263,13 @@ def _opened(above: int, name: str, *, create: bool) -> int:
 
 def _copy(source: int, name: str, folder: int, aside: str) -> None:
     """Move to another file system, by copying."""
+    _copy_to(source, name, folder, aside)
+    os.unlink(name, dir_fd=source)
+
+
+def _copy_to(source: int, name: str, folder: int, aside: str) -> None:
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source)
     writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
     with os.fdopen(reading, "rb") as old, os.fdopen(writing, "wb") as new:
         while piece := old.read(1 << 20):
             new.write(piece)
-    os.unlink(name, dir_fd=source)

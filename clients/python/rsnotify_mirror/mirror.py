@@ -37,6 +37,7 @@ from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.republishing import Republisher
 from rsnotify_mirror.state import GONE_SECONDS, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
+from rsnotify_mirror.versions import Versions
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
 ROUNDS = 10  # times that `once` reads the Change Lists again because something did not fit them
@@ -68,7 +69,8 @@ class AsyncMirror:
         if network is not None:
             chosen = network_of(network, self._options.network)
             self._options = replace(self._options, network=chosen)
-        _check_apart(directory, self._options.keep_deleted)
+        for option in ("keep_deleted", "keep_versions"):
+            _check_apart(directory, getattr(self._options, option), option.replace("_", "-"))
         self.state = State(directory)
         self._report_to = report
         self._watch = Watch(self.state, self.sums, on_status)
@@ -82,6 +84,7 @@ class AsyncMirror:
         )
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
+        self._versions = self._kept_versions(directory)
         self._fetcher = Fetcher(self.web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
         self._republisher = self._republishing(republish, network)
@@ -90,6 +93,7 @@ class AsyncMirror:
             kept=self._kept,
             hook=hook,
             announcing=self._republisher,
+            versions=self._versions,
         )
         self._workers = Workers(self.state, self._store, self._report, self._options)
         self._planner = Planner(
@@ -117,6 +121,8 @@ class AsyncMirror:
         with closing(self.state), closing(self._disk), ExitStack() as kept:
             if self._kept is not None:
                 kept.callback(self._kept.close)
+            if self._versions is not None:
+                kept.callback(self._versions.close)
             with self.state.checked(), self._disk.checked():
                 self._disk.sweep(self.state.begun)
 
@@ -153,6 +159,15 @@ class AsyncMirror:
             self.state.call_again(time())
         if self._republisher is None:
             self.state.set_fact(PLACE, None)  # what is stored now is not published
+
+    def _kept_versions(self, directory: Path) -> Versions | None:
+        chosen = self._options.keep_versions
+        if chosen is None:
+            return None
+        if not self._options.has_files:
+            raise InvalidSettings("a copy without files has no versions to keep")
+        _made(chosen, "--keep-versions")
+        return Versions(chosen, copy=directory)
 
     def _move_files(self) -> None:
         """Let files follow a Source that has moved; a run that was killed is gone on with."""
@@ -291,14 +306,14 @@ def _is_news(wanted: SourceResource, row: StateRow | None) -> bool:
     return known.is_deleted or said != (known.hash, known.length, known.lastmod)
 
 
-def _check_apart(directory: Path, kept: Path | None) -> None:
+def _check_apart(directory: Path, kept: Path | None, name: str) -> None:
     """Refuse a directory inside a mirror: its files would belong to no resource of that."""
     real = Path(os.path.realpath(directory))  # of a loop, too
     _check_outside(str(directory), real.parent)
     if kept is None:
         return
-    check_path(kept, lambda said: InvalidSettings(f"--keep-deleted {said}"))
-    option, real_kept = f"--keep-deleted {kept}", Path(os.path.realpath(kept))
+    check_path(kept, lambda said: InvalidSettings(f"--{name} {said}"))
+    option, real_kept = f"--{name} {kept}", Path(os.path.realpath(kept))
     if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
         raise InvalidSettings(f"{option}: name a directory outside {directory}, and not around it")
     _check_outside(option, real_kept)
@@ -314,13 +329,17 @@ def _check_outside(named: str, real: Path) -> None:
 def _kept(directory: Path | None) -> Disk | None:
     if directory is None:
         return None
+    _made(directory, "--keep-deleted")
+    return Disk(directory)
+
+
+def _made(directory: Path, option: str) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InvalidSettings(f"--keep-deleted {directory}: it is no directory") from None
+        raise InvalidSettings(f"{option} {directory}: it is no directory") from None
     except OSError as error:
-        raise InvalidSettings(f"--keep-deleted {directory}: {error.strerror}") from None
-    return Disk(directory)
+        raise InvalidSettings(f"{option} {directory}: {error.strerror}") from None
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -10,6 +10,7 @@ A hook, a command or a function, is called after each change that is in its plac
 """
 
 import asyncio
+import hashlib
 import io
 import os
 import re
@@ -50,6 +51,7 @@ from rsnotify_mirror.plan import (
 )
 from rsnotify_mirror.report import Event, EventKind, Report
 from rsnotify_mirror.state import Outgoing, State, StateRow
+from rsnotify_mirror.versions import Budget, Versions, began
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""
@@ -117,6 +119,7 @@ PATCHED_BYTES = 16 * 1024 * 1024
 UNPACKED_AT_ONCE = 250
 PACKAGE_ATTEMPTS = 4  # to read a package
 IN_MEMORY_BYTES = 64 * 1024 * 1024
+READ_BYTES = 256 * 1024
 
 
 class Store:
@@ -133,7 +136,10 @@ class Store:
         kept: Disk | None,
         hook: Hook | None,
         announcing: Announcing | None = None,
+        versions: Versions | None = None,
     ) -> None:
+        self._versions = versions
+        self._budget = Budget(options.versions_bytes, options.versions_seconds)
         self._announcing = announcing
         self._state = state
         self._disk = disk
@@ -199,8 +205,28 @@ class Store:
         """Store what was verified, here or elsewhere."""
         if self._announcing is not None and not digests(fetched.have.hash):
             fetched = replace(fetched, have=await self._with_digest(row, fetched))
+        await self._keep_version(row, fetched.have)
         content = self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
+
+    async def _keep_version(self, row: StateRow, new: Have | None) -> None:
+        """Before the copy loses what it has: keep that, if it is what was fetched."""
+        if self._versions is None:
+            return
+        begins = began(row.wanted, new or Have(), time())
+        if not self._versions.is_kept(row, new) and (found := await self._found(row)) is not None:
+            self._versions.keep(row, self._disk, found, begins)
+        self._versions.now_is(row.loc, begins, new)
+        self._versions.forget(self._budget, time())
+
+    async def _found(self, row: StateRow) -> str | None:
+        """The SHA-256 of the file of the copy; None if it is not what was fetched."""
+        have = row.have or Have()
+        try:
+            with self._disk.open_file(row.path or "") as file:
+                return await asyncio.to_thread(digest_if, file, have)
+        except OSError:
+            return None
 
     async def _with_digest(self, row: StateRow, fetched: Fetched) -> Have:
         """What is published again has a digest, where the Source gives none."""
@@ -273,6 +299,8 @@ class Store:
         path = row.path if self._has_files else None
         is_there = path is not None and self._disk.status(path) is not None
         was_held = is_there or row.have is not None
+        if was_held:
+            await self._keep_version(row, None)
         gone = self._removed(path) if path is not None else []
         self._disk.drop_part(row.loc)
         event, have = Event("deleted", row.loc, row.path, "deleted"), row.have or Have()
@@ -308,6 +336,15 @@ class Store:
                 return await asyncio.to_thread(_verified, *patch)
         except (Rejected, TryAgain, ValueError, OSError):
             return None
+
+
+def digest_if(file: BinaryIO, have: Have) -> str | None:
+    """The SHA-256 of a file; None if its length or digest is not what was recorded."""
+    check, found = Check(have.length, have.hash), hashlib.sha256()
+    while piece := file.read(READ_BYTES):
+        check.update(piece)
+        found.update(piece)
+    return None if check.problem() else f"sha-256:{found.hexdigest()}"
 
 
 def _event(row: StateRow, have: Have, what: EventKind) -> Event:

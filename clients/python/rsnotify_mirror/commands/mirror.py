@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -51,6 +51,7 @@ from rsnotify_client.database import open_file
 from rsnotify_client.discovery import NotOneSet
 from rsnotify_client.token import Token
 from rsnotify_mirror.audit import keep_verified
+from rsnotify_mirror.commands.dump import parse_size
 from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end, show
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify_mirror.mirror import AsyncMirror
@@ -158,6 +159,15 @@ async def mirror(
     keep_deleted: Annotated[
         Path | None, Option(metavar="DIR", help="Move deleted files there, outside the copy.")
     ] = None,
+    keep_versions: Annotated[
+        Path | None, Option(metavar="DIR", help="Keep what is replaced or deleted there.")
+    ] = None,
+    versions_size: Annotated[
+        str | None, Option(metavar="SIZE", help="How much, such as 10GiB; the newest stay.")
+    ] = None,
+    versions_age: Annotated[
+        str | None, Option(metavar="TIME", help="How long after they ended, such as 365d.")
+    ] = None,
     exec_: Annotated[
         str | None,
         Option("--exec", metavar="CMD", help="Run after each change; it reads $RSNOTIFY_PATH."),
@@ -228,6 +238,7 @@ async def mirror(
         jobs=jobs,
         per_host=min(per_host, jobs),
         keep_deleted=keep_deleted,
+        **_versions(keep_versions, versions_size, versions_age),
         has_files=not stdout,
         same_site=same_site,
         moved_from=moved,
@@ -262,6 +273,17 @@ async def mirror(
         once=once,
     )
     raise typer.Exit(await sets.run())
+
+
+def _versions(directory: Path | None, size: str | None, age: str | None) -> dict[str, Any]:
+    """The options of the versions that are kept."""
+    if directory is None and (size or age):
+        raise typer.BadParameter("--versions-size and --versions-age go with --keep-versions")
+    return {
+        "keep_versions": directory,
+        "versions_bytes": None if size is None else parse_size(size),
+        "versions_seconds": None if age is None else seconds_of(age, "--versions-age"),
+    }
 
 
 def _refuse(given: Mapping[str, object]) -> None:
@@ -337,9 +359,12 @@ class MirrorRun(NamedTuple):
     ) -> int:
         """A set in a directory of its own, which names it; it may name what its Source may."""
         kept = self.options.keep_deleted and self.options.keep_deleted / directory.name
+        versions = self.options.keep_versions and self.options.keep_versions / directory.name
         network = self.options.network and replace(self.options.network, source=source)
         its = self._replace(
-            options=replace(self.options, keep_deleted=kept, network=network),
+            options=replace(
+                self.options, keep_deleted=kept, keep_versions=versions, network=network
+            ),
             shown=self.shown._replace(name=directory.name),
         )
         return await its._mirror(url, directory, token)

@@ -1,0 +1,199 @@
+"""What a mirror keeps of earlier versions, how much of it, and the copy as it was."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from clients.python.tests.mirror.test_moved import mirrored
+from clients.python.tests.mirror.test_republishing import contents
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
+from rsnotify_mirror.commands.versions import shown
+from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.state import State
+from rsnotify_mirror.versions import Versions
+from tests.support.running import clean_environment
+from tests.support.sources import CAPABILITIES, Source, digest
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "versions"
+
+
+async def once(source: Source, copy: Path, kept: Path, **options: object) -> None:
+    assert await mirrored(source.url + CAPABILITIES, copy, keep_versions=kept, **options)
+
+
+def listed(kept: Path, loc: str) -> list[tuple[str | None, str | None, str]]:
+    with Versions(kept) as versions:
+        found = [shown(each) for each in versions.of(loc)]
+    return [(each["from"], each["until"], str(each["hash"])) for each in found]
+
+
+async def test_each_version_is_kept_with_its_time_and_digest(source, copy, kept):
+    await once(source, copy, kept)
+    second = source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    third = source.change("a.txt", b"third")
+    await once(source, copy, kept)
+    gone = source.change("a.txt", None)
+    await once(source, copy, kept)
+    assert listed(kept, source.loc("a.txt")) == [
+        (str(source.at), second.datetime, digest(b"first a")),
+        (second.datetime, third.datetime, digest(b"second")),
+        (third.datetime, gone.datetime, digest(b"third")),
+    ]
+    assert listed(kept, source.loc("b.txt")) == [(str(source.at), None, digest(b"first b"))]
+
+
+async def test_the_copy_is_written_as_it_was(source, copy, kept, tmp_path):
+    await once(source, copy, kept)
+    at = [source.at]
+    worlds = [dict(source.resources)]
+    for name, content in (("a.txt", b"second"), ("b.txt", None), ("d.txt", b"d"), ("b.txt", b"x")):
+        source.change(name, content)
+        await once(source, copy, kept)
+        at.append(Position.parse(source.changes[-1].datetime or ""))
+        worlds.append(dict(source.resources))
+    for number, (moment, world) in enumerate(zip(at, worlds, strict=True)):
+        out = tmp_path / f"out{number}"
+        out.mkdir()
+        with Versions(kept) as versions:
+            disk = Disk(out)
+            assert all(versions.write(each, disk) for each in versions.at(moment))
+            disk.close()
+        assert contents(out) == sorted(world.values())
+
+
+async def test_a_version_is_a_link_and_takes_no_room(source, copy, kept):
+    await once(source, copy, kept)
+    file = next(copy.rglob("a.txt"))
+    number = file.stat().st_ino
+    source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    assert number in {each.stat().st_ino for each in kept.rglob("*")}
+
+
+async def test_where_no_link_can_be_made_a_version_is_copied(source, copy, kept, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(18, "EXDEV")
+
+    await once(source, copy, kept)
+    monkeypatch.setattr(os, "link", refuse)
+    source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    assert b"first a" in contents(kept)
+
+
+@pytest.mark.parametrize(("room", "left"), [(14, 2), (13, 1), (0, 0)])
+async def test_what_the_budget_has_no_room_for_goes_the_oldest_first(
+    source, copy, kept, room, left
+):
+    await once(source, copy, kept, versions_bytes=room)
+    source.change("a.txt", b"second")  # 7 bytes are replaced
+    await once(source, copy, kept, versions_bytes=room)
+    source.change("b.txt", None)  # and 7 again
+    await once(source, copy, kept, versions_bytes=room)
+    assert contents(kept) == sorted([b"first a", b"first b"][2 - left :])
+    assert len(listed(kept, source.loc("b.txt"))) == min(left, 1)
+
+
+async def test_what_is_too_old_goes(source, copy, kept):
+    await once(source, copy, kept)
+    source.change("a.txt", b"second")
+    await once(source, copy, kept, versions_seconds=3_650 * 86_400.0)
+    assert contents(kept) == [b"first a"]
+    source.change("c.txt", b"another")
+    await once(source, copy, kept, versions_seconds=1.0)  # these changes are of a week ago
+    assert contents(kept) == []
+
+
+async def test_a_killed_mirror_keeps_nothing_twice(source, copy, kept):
+    """As it was when it had noted the new version and not yet put it in its place."""
+    await once(source, copy, kept)
+    with State(copy) as state:
+        row = state.row(source.loc("a.txt"))
+    second = source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    file = next(copy.rglob("a.txt"))
+    file.write_bytes(b"first a")
+    assert row is not None
+    encoded = msgspec.json.encode(row.have).decode()
+    with closing(sqlite3.connect(copy / ".rsnotify.sqlite")) as state, state:
+        state.execute("UPDATE resource SET have = ?, due = 0 WHERE loc = ?", (encoded, row.loc))
+    await once(source, copy, kept)
+    third = source.change("a.txt", b"third")
+    await once(source, copy, kept)
+    assert listed(kept, source.loc("a.txt")) == [
+        (str(source.at), second.datetime, digest(b"first a")),
+        (second.datetime, third.datetime, digest(b"second")),
+        (third.datetime, None, digest(b"third")),
+    ]
+
+
+async def test_a_file_that_is_not_what_was_fetched_is_not_kept(source, copy, kept):
+    await once(source, copy, kept)
+    next(copy.rglob("a.txt")).write_bytes(b"altered")
+    source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    assert contents(kept) == []
+
+
+@pytest.mark.parametrize("where", ["copy", "copy/inside", "."])
+async def test_versions_are_kept_apart_from_the_copy(source, tmp_path, where):
+    with pytest.raises(InvalidSettings, match="--keep-versions"):
+        await once(source, tmp_path / "copy", tmp_path / where)
+
+
+async def test_the_versions_of_one_copy_are_not_those_of_another(source, tmp_path, kept):
+    await once(source, tmp_path / "copy", kept)
+    with pytest.raises(InvalidSettings, match="has the versions of"):
+        AsyncMirror(source.url, tmp_path / "other", Options(keep_versions=kept))
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    line = [sys.executable, "-m", "rsnotify", "versions", *words]
+    done = subprocess.run(
+        line, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+async def test_the_command_lists_versions_and_writes_the_copy_as_it_was(
+    source, copy, kept, tmp_path
+):
+    await once(source, copy, kept)
+    second = source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    status, said, _ = command(str(kept), source.loc("a.txt"))
+    assert (status, [line.split()[:3] for line in said.splitlines()]) == (
+        0,
+        [[str(source.at), second.datetime, "7"], [second.datetime, "now", "6"]],
+    )
+    status, said, _ = command(str(kept), source.loc("a.txt"), "--json")
+    assert (status, len(json.loads(said))) == (0, 2)
+    assert command(str(kept), "http://other.example/")[0] == 1
+    out = tmp_path / "out"
+    status, _, said = command(str(kept), "--at", str(source.at), "--out", str(out))
+    assert (status, "3 resources" in said) == (0, True)
+    assert contents(out) == [b"first a", b"first b", b"first c"]
+    for words, problem in (
+        (("--at", str(source.at), "--out", str(out)), "it holds files"),
+        ((), "give a LOC"),
+        (("--at", "yesterday", "--out", str(tmp_path / "x")), "--at"),
+        ((source.loc("a.txt"), "--at", str(source.at), "--out", "x"), "give a LOC"),
+    ):
+        status, _, said = command(str(kept), *words)
+        assert (status, problem in said) == (2, True), said
+    status, _, said = command(str(tmp_path), source.loc("a.txt"))
+    assert (status, "has no versions" in said) == (2, True)
