@@ -35,7 +35,7 @@ from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
 from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.republishing import Republisher
-from rsnotify_mirror.state import GONE_SECONDS, PLACE, State, StateRow, mirror_around
+from rsnotify_mirror.state import GONE_SECONDS, MOVED, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.versions import Versions
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
@@ -178,6 +178,11 @@ class AsyncMirror:
                     self.state.file_moved(path)
                     for folder in gone:
                         self.state.forget_folder(folder)
+            self.state.commit()
+        if self._versions is not None and (names := self.state.moves_of_names()):
+            for old, new in names:
+                self._versions.move(old, new)
+            self.state.set_fact(MOVED, None)
             self.state.commit()
 
     def _republishing(

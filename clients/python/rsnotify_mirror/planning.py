@@ -232,7 +232,7 @@ class Planner:
         if (known := self.state.claim("source", url)) is None:
             return
         if self._options.moved_from is not None:
-            self._move(known, self._options.moved_from, url)
+            await self._move(known, self._options.moved_from, url)
             return
         to = await moved_to(self._web, known)
         if to is None or host_of(to) != host_of(url):
@@ -258,7 +258,7 @@ class Planner:
     def _words_to_move(self, known: str, url: str) -> str:
         return shlex.join(("rsnotify", "mirror", "--moved", known, url, str(self.state.directory)))
 
-    def _move(self, known: str, moved_from: str, url: str) -> None:
+    async def _move(self, known: str, moved_from: str, url: str) -> None:
         """The copy is one of the Source at this address from now on."""
         old, new = renamed(moved_from, self.url)
         if canonical(moved_from) == canonical(known):
@@ -267,12 +267,26 @@ class Planner:
             raise InvalidSettings(
                 f"{self.state.directory} is the mirror of {known}, not of {moved_from}"
             )
-        count = self.state.move(old, new, self._options.maps)
+        has_new = await self._names_by(new)
+        count = self.state.move(old, new, self._options.maps) if has_new else 0
         self.state.set_fact("source", url)
         for name in OF_LISTS:
             self.state.set_fact(name, None)
         self.state.commit()
         log.info("%s has moved to %s: %d resources have a new address", known, url, count)
+
+    async def _names_by(self, new: str) -> bool:
+        """Whether the Source's lists name resources by the new address: else only they have moved,
+        and the resources are where they were."""
+        url = self._offered.resourcelist or self._offered.changelist
+        if url is None:
+            return True
+        visitor = BaselineVisitor(lambda _: None, {})
+        async with aclosing(read_list(self._web, visitor, url, locate=_joined)) as pieces:
+            async for piece in pieces:
+                if locs := [each.loc for each in piece.entries if each.loc and not piece.is_index]:
+                    return any(moved_by(loc, new, new) is not None for loc in locs)
+        return True
 
     def _claim_maps(self) -> None:
         directory = self.state.directory

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, ChangeKind
 from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.blocking_threads import BlockingThreads, beside
@@ -193,6 +193,9 @@ class Republisher:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        place = self._place
+        if self._state.fact("source") == f"{place.hub}/{place.set_name}/capabilitylist.xml":
+            raise InvalidSettings(f"{place.set_name} is what is copied: publish to another set")
         self._state.keep_outbox()
         try:
             await beside(self._threads, self._hub.check_right, self._channel)

@@ -152,6 +152,7 @@ _GONE_MOVES = (
 AT_ONCE = 500
 FILLED = "filled"  # the packages that an empty copy was filled from, until all are
 PART = "part "  # in the names of facts, before a package's address
+MOVED = "moved"  # what addresses began with and begin with, as far as the versions do not know it
 READ = "read"  # when a baseline was read to its end first
 PLACE = "published_to"  # the hub, the set and the base that changes of the copy wait for
 LOADED = "published"  # whether that set has had the whole copy
@@ -717,6 +718,8 @@ class State:
             moved = [(paths[loc], path) for loc, path in self.settle(wishes).items()]
             self._database.executemany("INSERT OR REPLACE INTO moved VALUES (?, ?)", moved)
         self._change(_GONE_MOVES, new, len(old) + 1, *begins)
+        self.set_fact(MOVED, msgspec.json.encode([*self.moves_of_names(), (old, new)]).decode())
+        self.set_fact(LOADED, None)  # what is published names where it comes from
         self._change("DROP TABLE moving")
         self.replanned += 1
         return count
@@ -742,6 +745,10 @@ class State:
             loc,
         )
         return row
+
+    def moves_of_names(self) -> list[tuple[str, str]]:
+        """What addresses began with and begin with, which the versions are still to learn."""
+        return msgspec.json.decode(self.fact(MOVED) or "[]", type=list[tuple[str, str]])
 
     def file_moves(self, limit: int = AT_ONCE) -> list[tuple[str, str]]:
         """Files that stand elsewhere now than they did: the old path and the new one."""

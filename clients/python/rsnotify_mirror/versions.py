@@ -169,6 +169,15 @@ class Versions:
         found = self._run("SELECT begins, said FROM now WHERE loc = ?", loc).fetchone()
         return (None, None) if found is None else (found[0], found[1])
 
+    def move(self, old: str, new: str) -> None:
+        """The resources whose addresses begin with `old` have one that begins with `new`."""
+        for table in ("version", "now"):
+            self._run(
+                f"UPDATE OR IGNORE {table} SET loc = ? || substr(loc, ?)"  # noqa: S608
+                " WHERE substr(loc, 1, ?) = ?",
+                *(new, len(old) + 1, len(old), old),
+            )
+
     def forget(self, budget: Budget, now: float) -> int:
         """Remove what the budget has no room for, the version that ended first before others."""
         removed = 0

@@ -15,6 +15,7 @@ from rsnotify_client import Publisher
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
+from rsnotify_mirror.versions import Versions
 from tests.support.forks import Spawned
 from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import CAPABILITIES, Source, digest
@@ -123,6 +124,39 @@ async def test_what_a_digest_proves_is_not_fetched_from_the_new_host(source, cop
     assert contents(copy) == sorted(new.resources.values())
     assert (await audit(new.url + CAPABILITIES, copy)).is_in_sync
     assert await mirrored(new.url + CAPABILITIES, copy, moved_from=old)  # said again
+
+
+async def test_resources_that_stay_where_they_were_keep_their_addresses(source, copy, new):
+    """The lists alone have moved, to a hub for instance."""
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    new.documents |= {
+        CAPABILITIES: new.capability_list("resourcelist", "changelist"),
+        "/resourcelist.xml": source.documents["/resourcelist.xml"],
+    }
+    source.change("a.txt", b"second")
+    new.documents["/changelist.xml"] = source.documents["/changelist.xml"]
+    source.documents.clear()
+    source.asked.clear()
+    assert await mirrored(new.url + CAPABILITIES, copy, moved_from=source.url + CAPABILITIES)
+    assert source.asked == {"/a.txt": 1}
+    assert contents(copy) == sorted(source.resources.values())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_versions_that_were_kept_are_of_the_new_address(source, copy, new, tmp_path, is_late):
+    kept = tmp_path / "versions"
+    old = source.url + CAPABILITIES
+    assert await mirrored(old, copy, keep_versions=kept)
+    source.change("a.txt", b"second")
+    assert await mirrored(old, copy, keep_versions=kept)
+    moves(source, new)
+    url = new.url + CAPABILITIES
+    if is_late:
+        assert await mirrored(url, copy, moved_from=old)
+    assert await mirrored(url, copy, moved_from=old, keep_versions=kept)
+    with Versions(kept) as versions:
+        found = [each.length for each in versions.of(new.loc("a.txt"))]
+    assert found == [len(b"first a"), len(b"second")]
 
 
 async def test_what_nothing_proves_is_fetched_again(source, copy, new):

@@ -154,6 +154,29 @@ async def test_a_set_that_has_something_else_keeps_it(source, copy, real_hub, se
     assert count(real_hub, set_name) == 3
 
 
+async def test_a_set_is_not_published_to_itself(copy, real_hub, to):
+    url = f"{real_hub.url}/{to.set_name}"
+    with pytest.raises(InvalidSettings, match="is what is copied"):
+        async with AsyncMirror(url, copy, republish=to) as mirror:
+            await mirror.once()
+
+
+async def test_a_published_copy_of_a_source_that_moves_keeps_its_addresses(
+    source, copy, real_hub, set_name, to
+):
+    assert await republished(source, copy, to)
+    async with Source() as new:
+        new.resources |= source.resources
+        new.list_resources()
+        chosen = Options(moved_from=source.url + CAPABILITIES)
+        async with AsyncMirror(new.url + CAPABILITIES, copy, chosen, republish=to) as mirror:
+            assert await mirror.once()
+        assert count(real_hub, set_name) == 3
+        (via,) = known(real_hub, set_name, address(source, "a.txt"))["links"]
+        assert via["href"] == new.loc("a.txt")
+        assert not {path for path in new.asked if path in new.resources}
+
+
 async def test_a_copy_without_files_is_not_published(source, copy, to):
     with pytest.raises(InvalidSettings, match="without files"):
         await republished(source, copy, to, has_files=False)
