@@ -114,6 +114,10 @@ Format = Annotated[
         help="json, ndjson or xml. [by the file's name and first byte]",
     ),
 ]
+Prefix = Annotated[
+    list[str] | None,
+    Option(metavar="URI", help="Only resources whose URI begins so. Repeatable."),
+]
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 Once = Annotated[bool, Option("--once", help="Bring it up to date and end.")]
 Status = Annotated[bool, Option("--status", help="Say how far it is, and end.")]

@@ -209,8 +209,8 @@ class Journals:
         name = feed.channel.set_name
         if not self.record(name).filters:
             raise Rejected(
-                f"the set {name!r} has no filters by type and collection: ask for prefix or "
-                f"change, or have its operator run `rsnotify sets edit {name} --filters`",
+                "type and collection need a set with filters, which its operator allows by "
+                f"`rsnotify sets edit SET --filters`: {name} has none",
                 close_code=CloseCode.BAD_REQUEST,
             )
         if feed.says_former is not None:

@@ -88,6 +88,22 @@ async def test_what_is_said_of_one_change_is_its_datetime(hub):
     assert read.out.split() == [said, "updated", "http://example.com/a"]
 
 
+async def test_only_what_is_wanted_is_printed(hub):
+    for name in ("a1", "b1", "a2"):
+        await rsnotify("publish", "dataset1", f"http://example.com/{name}", hub=hub)
+    after = ("--position", "2020-01-01", "--count", "2", "--prefix", "http://example.com/a")
+    read = await rsnotify("subscribe", "dataset1", *after, hub=hub)
+    assert [line.split()[2] for line in read.out.splitlines()] == [
+        "http://example.com/a1",
+        "http://example.com/a2",
+    ]
+    refused = await rsnotify("subscribe", "dataset1", "--type", "*", hub=hub)
+    assert (refused.status, "it must be a media type" in refused.err) == (2, True)
+    not_allowed = await rsnotify("subscribe", "dataset1", "--type", "image/*", hub=hub)
+    assert not_allowed.status == 1
+    assert "rsnotify sets edit SET --filters" in not_allowed.err.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -393,7 +393,7 @@ async def test_a_set_whose_filters_were_turned_off_says_how_to_have_them_again(h
     assert (await hub.ask("GET", f"/streams/{name}?type={PDF}"))[0] == 200
     await hub.ask("PATCH", f"/api/sets/{name}", json={"filters": False})
     status, problem = await hub.ask("GET", f"/streams/{name}?type={PDF}")
-    assert (status, f"rsnotify sets edit {name} --filters" in problem["detail"]) == (400, True)
+    assert (status, "rsnotify sets edit SET --filters" in problem["detail"]) == (400, True)
     assert (await hub.ask("GET", f"/streams/{name}?change=created"))[0] == 200
 
 
@@ -467,8 +467,8 @@ WRONG = {
     "type=": "type is empty",
     "collection=": "collection is empty",
     "type=*": "it must be a media type such as application/pdf, or image/*",
-    "type=application/pdf": "has no filters by type and collection: ask for prefix or change, or",
-    "collection=http://a/": "--filters`",
+    "type=application/pdf": "type and collection need a set with filters",
+    "collection=http://a/": "--filters`: set",
     "prefixes=http://a/": "unknown parameter 'prefixes'; did you mean prefix?",
     "&".join(f"prefix=http://a/{number}" for number in range(101)): "at most 100 are compared",
 }

@@ -22,6 +22,7 @@ import msgspec
 
 from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
@@ -48,6 +49,7 @@ from rsnotify_client.notification import (
     standing,
 )
 from rsnotify_client.token import HeldToken, Token
+from rsnotify_client.wanted import Wanted, asked_for
 from rsnotify_client.web import Refused, Unreachable, Web
 
 log = logging.getLogger(__name__)
@@ -199,8 +201,10 @@ class Followed:
         offered: Capabilities | None = None,
         lists: ChangeLists | None = None,
         heard: Position | None = None,
+        wanted: Filter | None = None,
     ) -> None:
         self.url = url
+        self.wanted = Wanted(wanted)
         self.timeline = Timeline(cursor, heard)
         self.offered = offered
         self.lists = lists
@@ -250,7 +254,7 @@ class Followed:
         async with aclosing(lists.after(timeline.cursor)) as pieces:
             async for received in pieces:
                 if (new := timeline.new_in(received)) is not None:
-                    yield new
+                    yield self.wanted.left_of(new)
 
 
 class BaseFollower(Generic[Piece]):
@@ -362,11 +366,12 @@ class Follower(BaseFollower[Received]):
         when_set_back: Callable[[str], object] | None = None,
         skip: Callable[[str], object] | None = None,
         transport: ChannelTransport | None = None,
+        wanted: Filter | None = None,
     ) -> None:
         owns_web, web = web is None, web or Web(token, url, network=network)
         if FRAMEWORK in url:  # there is nothing to catch up from
             offered, lists = Capabilities(url, socket=url), None
-        self._source = Followed(web, url, cursor, offered, lists, heard)
+        self._source = Followed(web, url, cursor, offered, lists, heard, wanted)
         if when_set_back is not None:
             self._source.timeline.when_set_back = when_set_back
         super().__init__(web, [self._source], transport, owns_web=owns_web)
@@ -396,7 +401,8 @@ class Follower(BaseFollower[Received]):
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
-        async with open_channel(self._web, address, self.cursor, self._transports) as channel:
+        asked = asked_for(address, self._source.wanted.filter)
+        async with open_channel(self._web, asked, self.cursor, self._transports) as channel:
             self._say_connected(channel_named(address.partition("?")[0]))
             async for received in self._live(channel):
                 yield received
@@ -419,7 +425,7 @@ class Follower(BaseFollower[Received]):
         self.trouble = None
         async for payload in channel.payloads:
             if (new := timeline.joined(self._read(payload, channel))) is not None:
-                yield new
+                yield self._source.wanted.left_of(new)
 
     def _read(self, payload: Payload, channel: Channel) -> Received:
         """A notification that cannot be read is lost; its changes are asked for again."""
@@ -465,13 +471,15 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         token: Token | HeldToken | None = None,
         network: Network | None = None,
         transport: ChannelTransport | None = None,
+        wanted: Filter | None = None,
     ) -> None:
         web = Web(token, url, network=network, connections=THREADS + len(cursors))
         self._url = url.rstrip("/")
         self._sets = {
-            name: Followed(web, f"{self._url}/{name}/capabilitylist.xml", cursor)
+            name: Followed(web, f"{self._url}/{name}/capabilitylist.xml", cursor, wanted=wanted)
             for name, cursor in cursors.items()
         }
+        self._wanted = wanted
         super().__init__(web, self._sets.values(), transport)
 
     async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
@@ -484,14 +492,15 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         cursors = {name: each.timeline.cursor for name, each in self._sets.items()}
-        address = channels_address(self._url, cursors)
+        address = asked_for(channels_address(self._url, cursors), self._wanted)
         async with open_channel(self._web, address, None, self._transports) as channel:
             for begun in self._begin(channel):
                 yield begun
             async for payload in channel.payloads:
                 name, received = self._read(payload, channel)
-                if (new := self._sets[name].timeline.joined(received)) is not None:
-                    yield name, new
+                each = self._sets[name]
+                if (new := each.timeline.joined(received)) is not None:
+                    yield name, each.wanted.left_of(new)
 
     def _begin(self, channel: Channel) -> Iterator[tuple[str, Received]]:
         begins = channel.begins_in_each

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
 from rsnotify_client.errors import InvalidArgument, checked_url
@@ -33,6 +34,7 @@ from rsnotify_client.notification import (
 )
 from rsnotify_client.queue import check_name
 from rsnotify_client.token import Token
+from rsnotify_client.wanted import Values, wanted_of
 
 Piece = TypeVar("Piece")
 Part = TypeVar("Part")
@@ -254,6 +256,18 @@ class FollowOptions(NamedTuple):
     poll_seconds: float
     network: Network
     transport: ChannelTransport | None
+    wanted: Filter | None
+
+
+def _options(
+    token: Token | None,
+    poll_seconds: float,
+    network: NetworkOptions | None,
+    transport: ChannelTransport | None,
+    wanted: Filter | None,
+) -> FollowOptions:
+    chosen = checked_transport(transport)
+    return FollowOptions(token, poll_seconds, network_of(network), chosen, wanted)
 
 
 def checked_transport(given: ChannelTransport | None) -> ChannelTransport | None:
@@ -272,6 +286,10 @@ def follow(
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
     transport: ChannelTransport | None = None,
+    prefix: Values = None,
+    type: Values = None,  # noqa: A002 - as a hub calls it
+    change: Values = None,
+    collection: Values = None,
 ) -> Iterator[FollowedChange]:
     """The changes of a Source, each as it happens; `with change:` says that it is dealt with.
 
@@ -284,8 +302,12 @@ def follow(
 
     `transport` is how a channel is read: "websocket", "sse" (an event stream) or "long-poll";
     without it, by the first of them that passes.
+
+    `prefix`, `type`, `change` and `collection` name what is wanted, each one value or several: a
+    hub sends no more than that.
     """
-    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    wanted = wanted_of(prefix, type, change, collection)
+    options = _options(token, poll_seconds, network, transport, wanted)
     return _blocking(*_followed(url, sets, cursor, position, options))
 
 
@@ -299,9 +321,14 @@ def follow_async(
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
     transport: ChannelTransport | None = None,
+    prefix: Values = None,
+    type: Values = None,  # noqa: A002 - as a hub calls it
+    change: Values = None,
+    collection: Values = None,
 ) -> AsyncGenerator[FollowedChange, None]:
     """As `follow`, in an event loop: `async for`, and `async with change:`."""
-    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    wanted = wanted_of(prefix, type, change, collection)
+    options = _options(token, poll_seconds, network, transport, wanted)
     return handed_on(*_followed(url, sets, cursor, position, options))
 
 
@@ -313,13 +340,18 @@ def notifications(
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
     transport: ChannelTransport | None = None,
+    prefix: Values = None,
+    type: Values = None,  # noqa: A002 - as a hub calls it
+    change: Values = None,
+    collection: Values = None,
 ) -> Iterator[Received]:
     """As `follow`, notification by notification.
 
     The `until` of the last is the `position` to go on from. One without changes says where it is.
     """
     begin = read_position(position)
-    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    wanted = wanted_of(prefix, type, change, collection)
+    options = _options(token, poll_seconds, network, transport, wanted)
     follower = Follower(checked_url(url), cursor=begin, **options._asdict())
     return _blocking(follower, _whole)
 
@@ -332,10 +364,15 @@ def notifications_async(
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
     transport: ChannelTransport | None = None,
+    prefix: Values = None,
+    type: Values = None,  # noqa: A002 - as a hub calls it
+    change: Values = None,
+    collection: Values = None,
 ) -> AsyncGenerator[Received, None]:
     """As `notifications`, in an event loop."""
     begin = read_position(position)
-    options = FollowOptions(token, poll_seconds, network_of(network), checked_transport(transport))
+    wanted = wanted_of(prefix, type, change, collection)
+    options = _options(token, poll_seconds, network, transport, wanted)
     follower = Follower(checked_url(url), cursor=begin, **options._asdict())
     return handed_on(follower, _whole)
 
@@ -385,6 +422,7 @@ def _several(
         token=options.token,
         network=options.network,
         transport=options.transport,
+        wanted=options.wanted,
     )
     return follower, lambda piece: keepers[piece[0]].changes(piece[1])
 

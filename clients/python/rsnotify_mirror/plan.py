@@ -17,6 +17,7 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.tables import PATCH
@@ -26,6 +27,7 @@ from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Network
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, digests
+from rsnotify_client.wanted import wanted_of
 from rsnotify_mirror.paths import Map
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
@@ -55,19 +57,33 @@ class Have(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which resources the copy shall hold: those that some glob selects and none excludes."""
+    """Which resources the copy shall hold: those below one of the prefixes that some glob selects
+    and none excludes. A hub sends no others than those below a prefix."""
 
     select: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+
+    @property
+    def wanted(self) -> Filter | None:
+        """What a hub is asked for."""
+        return wanted_of(self.prefix or None, None, None, None)
 
     def takes(self, loc: str) -> bool:
-        """A glob may match the address as it is written, or in the canonical way."""
+        """A glob may match the address as it is written, or in the canonical way; a prefix matches
+        it as it is written, as at a hub."""
+        if self.prefix and not loc.startswith(self.prefix):
+            return False
         is_selected = not self.select or _matches(loc, self.select)
         return is_selected and not (self.exclude and _matches(loc, self.exclude))
 
     def __str__(self) -> str:
         """As on the command line; empty if all is selected."""
-        words = as_words("--select", self.select) + as_words("--exclude", self.exclude)
+        words = [
+            *as_words("--prefix", self.prefix),
+            *as_words("--select", self.select),
+            *as_words("--exclude", self.exclude),
+        ]
         if not words:
             return ""
         import shlex  # noqa: PLC0415 - seldom needed

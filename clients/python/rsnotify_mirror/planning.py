@@ -474,6 +474,7 @@ class Planner:
             heard=position_of(self.state.fact(HEARD)),
             when_set_back=self._raise_set_back,
             skip=self._skip,
+            wanted=self._options.selection.wanted,
         )
         self._report(Event("live"))
         async with aclosing(aiter(follower)) as pieces:

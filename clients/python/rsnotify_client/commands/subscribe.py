@@ -15,15 +15,17 @@ from rsnotify.cli.options import (
     Commands,
     Framework,
     Json,
+    Prefix,
 )
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName, checked_address
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import CHANGE_TYPES, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_position
 from rsnotify_client.notification import (
@@ -34,6 +36,7 @@ from rsnotify_client.notification import (
     channel_url,
     rendered,
 )
+from rsnotify_client.wanted import wanted_of
 
 commands = Commands()
 
@@ -62,6 +65,19 @@ def subscribe(
             help="How the channel is read; else by the first of these that passes.",
         ),
     ] = None,
+    prefix: Prefix = None,
+    type_: Annotated[
+        list[str] | None,
+        Option("--type", help="Only of this media type, or image/*. Repeatable."),
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        Option(metavar="|".join(CHANGE_TYPES), help="Only so changed, or deleted. Repeatable."),
+    ] = None,
+    collection: Annotated[
+        list[str] | None,
+        Option(metavar="URI", help="Only of this collection. Repeatable."),
+    ] = None,
     hub: Hub = HERE,
 ) -> None:
     """Follow a set's channel and print each change as a line.
@@ -73,6 +89,8 @@ def subscribe(
     if moved is not None and cursor is None:
         raise typer.BadParameter("--moved goes with --cursor")
     kind: Kind = "framework" if framework else "change"
+    with wrong_use(InvalidArgument):
+        wanted = wanted_of(prefix, type_, change, collection)
     channel = channel_url(hub.url, set_name, kind)
     moved_from = moved and channel_url(checked_address(moved), set_name, kind)
     with hub.token() as token:
@@ -82,7 +100,9 @@ def subscribe(
             with wrong_use(ValueError, OverflowError, at="malformed `--position`"):
                 begin = Position.parse_moment(position)
         try:
-            follower = Follower(channel, cursor=begin, token=token, transport=transport)
+            follower = Follower(
+                channel, cursor=begin, token=token, transport=transport, wanted=wanted
+            )
             asyncio.run(_print(follower, store, show, count))
         except NoChannel as error:
             what = f"has no channel of {set_name!r}: the answer was {error.status}"

@@ -31,6 +31,7 @@ from rsnotify.cli.options import (
     MaxDelete,
     Metrics,
     Once,
+    Prefix,
     Requests,
     Status,
     most_deleted,
@@ -49,6 +50,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.sd_notify import READY, STATUS, notify
 from rsnotify_client.database import open_file
 from rsnotify_client.discovery import NotOneSet
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.token import Token
 from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.commands.dump import parse_size
@@ -142,6 +144,7 @@ async def mirror(
         ),
     ],
     once: Once = False,
+    prefix: Prefix = None,
     select: Annotated[
         list[str] | None,
         Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
@@ -232,7 +235,7 @@ async def mirror(
     verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
-        selection=Selection(tuple(select or ()), tuple(exclude or ())),
+        selection=_selection(select, exclude, prefix),
         max_delete=most_deleted(max_delete),
         maps=tuple(map(map_of, map_ or ())),
         jobs=jobs,
@@ -301,6 +304,15 @@ def _way_to_all_sets() -> Iterator[None]:
         raise InvalidSettings(
             f"{error.detail}; or copy each into a directory of its own with --all-sets"
         ) from None
+
+
+def _selection(
+    select: list[str] | None, exclude: list[str] | None, prefix: list[str] | None
+) -> Selection:
+    selection = Selection(tuple(select or ()), tuple(exclude or ()), tuple(prefix or ()))
+    with wrong_use(InvalidArgument):
+        _ = selection.wanted
+    return selection
 
 
 def _placed(

@@ -564,6 +564,20 @@ async def test_a_selection_holds_for_lists_and_changes(source, copy):
     assert sorted(files(copy)) == ["a.txt", "c.txt", "d.txt"]
 
 
+async def test_a_prefix_holds_for_lists_and_changes(source, copy):
+    selection = Selection(prefix=(source.loc("a"), source.loc("d")))
+    assert str(selection) == f"--prefix {source.loc('a')} --prefix {source.loc('d')}"
+    (baseline, *_) = (await once(source, copy, selection=selection)).events
+    assert baseline == Event("baseline", resources=1, to_do=1, listed=3, selection=str(selection))
+    for name in "abd":
+        source.change(f"{name}.txt", b"second")
+    await once(source, copy, selection=selection)
+    assert sorted(files(copy)) == ["a.txt", "d.txt"]
+    source.change("a.txt", None)
+    await once(source, copy, selection=selection)
+    assert sorted(files(copy)) == ["d.txt"]
+
+
 removing = pytest.mark.parametrize(
     ("selection", "gone", "percent"),
     [(Selection(("*.jsn",)), 3, 100), (Selection((), ("*/a.txt", "*/b.txt")), 2, 67)],
