@@ -30,6 +30,13 @@ def digest_of(file: BinaryIO) -> str:
     return f"sha-256:{file_digest(cast('Any', file), 'sha256').hexdigest()}"
 
 
+def write_all(part: BinaryIO, piece: bytes) -> None:
+    """Write all of it or raise: a disk that gets full takes a part without an error."""
+    left = memoryview(piece)
+    while left:
+        left = left[part.write(left) :]
+
+
 class InTheWay(OSError):
     """Something stands where a file of the copy belongs."""
 

@@ -14,7 +14,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -34,7 +34,7 @@ from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_client.web import Refused, Web
-from rsnotify_mirror.disk import Disk, digest_of
+from rsnotify_mirror.disk import Disk, digest_of, write_all
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.patch import candidates, xml_candidates
 from rsnotify_mirror.paths import place_of
@@ -218,6 +218,15 @@ class Store:
             self._versions.keep(row, self._disk, found, begins)
         self._versions.now_is(row.loc, begins, new)
         self._versions.forget(self._budget, time())
+
+    def keep_earlier(
+        self, version: SourceResource, path: str | None, ended: int, pieces: Iterator[bytes]
+    ) -> None:
+        """Keep a version that the copy never had."""
+        path = path or self._place(version.loc)
+        if self._versions is not None and path is not None:
+            self._versions.add(version, path, ended, pieces)
+            self._versions.forget(self._budget, time())
 
     async def _found(self, row: StateRow) -> str | None:
         """The SHA-256 of the file of the copy; None if it is not what was fetched."""
@@ -464,8 +473,9 @@ class Unpacking(RemotePackages):
             rows = self._state.rows_of([each.loc for each in wanted])
             self._store.settle([*rows.values()])
             for packed, its in zip(some, wanted, strict=True):
-                if (row := rows.get(its.loc)) is not None:
-                    await self._unpack_one(package, packed, row, its, at)
+                row = rows.get(its.loc)
+                if row is None or not await self._unpack_one(package, packed, row, its, at):
+                    self._keep_earlier(package, packed, row, its, at)
             await asyncio.sleep(0)
         for refused in package.refused:
             self._report(Event("skipped", problem=refused))
@@ -477,17 +487,40 @@ class Unpacking(RemotePackages):
         row: StateRow,
         wanted: SourceResource,
         at: Position | None,
-    ) -> None:
-        """Store it, if it is the one that is wanted now."""
+    ) -> bool:
+        """Store it, if it is the one that is wanted now; whether it is."""
         asked = None if at is None else at // 1_000_000
         held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
         if row.wanted.is_deleted or is_current(row.wanted, row.have):
-            return
+            return is_current(wanted, row.have)
         planned = replace(row.wanted, loc=wanted.loc, position=None, is_live=False)
         if planned != wanted and not is_current(row.wanted, held):
-            return
+            return False
         try:
             self._report(await self._store_one(package, packed, row, held))
+        except (Rejected, TryAgain) as error:
+            self._report(Event("skipped", wanted.loc, problem=error.detail))
+        return True
+
+    def _keep_earlier(
+        self,
+        package: Package,
+        packed: Packed,
+        row: StateRow | None,
+        wanted: SourceResource,
+        at: Position | None,
+    ) -> None:
+        """Of a Change Dump: a version that another came after, where versions are kept."""
+        begins = position_of(packed.entry.md.datetime if packed.entry.md else None)
+        newest = self._state.gone_at(wanted.loc) if row is None else row.wanted.position
+        if begins is None or not digests(wanted.hash) or begins >= (newest or at or 0):
+            return
+        loc = wanted.loc if row is None else row.loc
+        version = replace(wanted, loc=loc, position=int(begins))
+        try:
+            pieces = package.content(packed)
+            path = None if row is None else row.path
+            self._store.keep_earlier(version, path, int(newest or at or 0), pieces)
         except (Rejected, TryAgain) as error:
             self._report(Event("skipped", wanted.loc, problem=error.detail))
 
@@ -502,19 +535,12 @@ class Unpacking(RemotePackages):
         more = next(pieces, b"")
         if more:
             with self._disk.open_part(row.loc) as part:
-                _write(part, content)
+                write_all(part, content)
                 for piece in chain([more], pieces):
-                    _write(part, piece)
+                    write_all(part, piece)
                     check.update(piece)
         if check.problem() is not None:
             self._disk.drop_part(row.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
         have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
         return await self._store.put(row, Fetched(have, None if more else content, check.length))
-
-
-def _write(part: BinaryIO, piece: bytes) -> None:
-    """Write all of it or raise: a disk that gets full takes a part without an error."""
-    left = memoryview(piece)
-    while left:
-        left = left[part.write(left) :]

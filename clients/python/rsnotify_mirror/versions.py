@@ -8,8 +8,9 @@ times are those at which the Source has changed the resource, as far as it says 
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,8 +19,8 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.address import canonical
 from rsnotify_client.database import checked, format_of, keep, open_file
 from rsnotify_client.notification import position_of
-from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.disk import Disk
+from rsnotify_client.resource import Check, SourceResource
+from rsnotify_mirror.disk import Disk, write_all
 from rsnotify_mirror.plan import Have
 from rsnotify_mirror.state import State, StateRow
 
@@ -38,6 +39,7 @@ CREATE INDEX IF NOT EXISTS file ON version (file);
 CREATE TABLE IF NOT EXISTS now (loc TEXT PRIMARY KEY, begins INTEGER, said TEXT) WITHOUT ROWID;
 """
 _BETWEEN = "SELECT loc, begins, ended, hash, length, path, file FROM version"
+_NEXT = "SELECT min(begins) FROM version WHERE loc = ? AND begins > ?"
 _LAST = "SELECT loc, max(begins), ended, hash, length, path, file FROM version"
 
 
@@ -151,9 +153,33 @@ class Versions:
         if self._disk.status(file) is None:
             disk.link_to(self._disk, row.path, file)
         length = row.have.length or 0
-        values = (row.loc, begins, digest, max(ended, begins), length, row.path, file)
+        next_ = self._run(_NEXT, row.loc, begins).fetchone()[0]  # of a Change Dump
+        self._insert((row.loc, begins, digest, min(ended, next_ or ended), length, row.path, file))
+
+    def _insert(self, values: tuple[str, int, str, int, int, str, str]) -> None:
         added = self._run("INSERT OR IGNORE INTO version VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
-        self._bytes += length * added.rowcount
+        self._bytes += values[4] * added.rowcount
+
+    def add(self, version: SourceResource, path: str, ended: int, pieces: Iterable[bytes]) -> None:
+        """Keep a version that the copy never had; nothing, if it is not what is said of it."""
+        check, found, loc = Check(version.length, version.hash), sha256(), version.loc
+        begins = version.position or 0
+        with self._disk.open_part(loc) as part:
+            for piece in pieces:
+                check.update(piece)
+                found.update(piece)
+                write_all(part, piece)
+        if check.problem() is not None:
+            self._disk.drop_part(loc)
+            return
+        name = found.hexdigest()
+        file = f"{name[:2]}/{name}"
+        if self._disk.status(file) is None:
+            self._disk.put_part(loc, file, None)
+        self._disk.drop_part(loc)
+        before = "UPDATE version SET ended = ?2 WHERE loc = ?1 AND begins < ?2 AND ended > ?2"
+        self._run(before, loc, begins)
+        self._insert((loc, begins, f"sha-256:{name}", ended, check.length, path, file))
 
     def _last_of(self, loc: str) -> str | None:
         query = "SELECT hash FROM version WHERE loc = ? ORDER BY ended DESC LIMIT 1"

@@ -1,10 +1,12 @@
 """What a mirror keeps of earlier versions, how much of it, and the copy as it was."""
 
+import io
 import json
 import os
 import sqlite3
 import subprocess
 import sys
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +16,8 @@ import pytest
 from clients.python.tests.mirror.test_moved import mirrored
 from clients.python.tests.mirror.test_republishing import contents
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_mirror.commands.versions import shown
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.mirror import AsyncMirror
@@ -22,7 +25,7 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from rsnotify_mirror.versions import Versions
 from tests.support.running import clean_environment
-from tests.support.sources import CAPABILITIES, Source, digest
+from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 
 @pytest.fixture
@@ -159,6 +162,55 @@ async def test_the_versions_of_one_copy_are_not_those_of_another(source, tmp_pat
     await once(source, tmp_path / "copy", kept)
     with pytest.raises(InvalidSettings, match="has the versions of"):
         AsyncMirror(source.url, tmp_path / "other", Options(keep_versions=kept))
+
+
+async def test_a_change_dump_brings_versions_that_the_copy_never_had(source, copy, kept):
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changedump")
+    source.documents["/changedump.xml"] = rendered("changedump", [], **{"from": str(source.at)})
+    await once(source, copy, kept)
+    contents_ = [b"second", b"third", b"fourth"]
+    changes = [source.change("a.txt", each) for each in contents_]
+    brief = source.change("brief.txt", b"brief")
+    gone = source.change("brief.txt", None)
+    offer(source, dict(enumerate([*contents_, b"brief"])), [*changes, brief, gone])
+    source.resources.clear()  # all of it comes out of the package
+    source.resources |= {"/b.txt": b"first b", "/c.txt": b"first c"}
+    await once(source, copy, kept)
+    times = [str(source.at), *(each.datetime for each in changes), None]
+    hashes = [digest(each) for each in (b"first a", *contents_)]
+    assert listed(kept, source.loc("a.txt")) == list(zip(times, times[1:], hashes, strict=False))
+    assert listed(kept, source.loc("brief.txt")) == [
+        (brief.datetime, gone.datetime, digest(b"brief"))
+    ]
+
+
+def offer(source: Source, members: dict[int, bytes], changes: list[Change]) -> None:
+    """A Change Dump of one package, with these members and changes in their order."""
+    entries = [
+        Entry(
+            each.loc,
+            each.lastmod,
+            md=Md(
+                change=each.change,
+                datetime=each.datetime,
+                hash=each.hash,
+                length=each.length,
+                path=f"/{number}" if number in members else None,
+            ),
+        )
+        for number, each in enumerate(changes)
+    ]
+    times = {"from": str(source.at), "until": str(changes[-1].datetime)}
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as package:
+        package.writestr("manifest.xml", rendered("changedump-manifest", entries, **times))
+        for number, content in members.items():
+            package.writestr(str(number), content)
+    source.documents["/1.zip"] = file.getvalue()
+    md = Md(from_=times["from"], until=times["until"], type="application/zip")
+    named = [Entry(source.loc("1.zip"), md=md)]
+    listed_ = rendered("changedump", named, **{"from": str(source.at)})
+    source.documents["/changedump.xml"] = listed_
 
 
 def command(*words: str) -> tuple[int, str, str]:
