@@ -19,6 +19,12 @@ log = logging.getLogger(__name__)
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+FEW_SETS = 100  # what is made of so few is made anew each time…
+SECONDS_OF_A_SET = 0.0005  # …and of more it is kept for so long for each
+RESULTS_KEPT = 8
+WAIT_SECONDS = 5.0  # for a turn
+WAITING = 100  # for the same turn
+SLICE = 100  # sets, before others have their turn
 
 
 class SingleFlight(Generic[Key, Result]):
@@ -52,13 +58,6 @@ class SingleFlight(Generic[Key, Result]):
 async def _run(work: Callable[[], Awaitable[Result]]) -> Result:
     return await work()
 
-
-FEW_SETS = 100  # whatever is made of them is made anew each time
-SECONDS_OF_A_SET = 0.0005
-RESULTS_KEPT = 8
-WAIT_SECONDS = 5.0
-WAITING = 100  # for the same turn
-SLICE = 100  # sets, before others have their turn
 
 Item = TypeVar("Item")
 

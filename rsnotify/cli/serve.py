@@ -36,6 +36,8 @@ from rsnotify.redis_client import Address, connect
 log = logging.getLogger(__name__)
 commands = Commands()
 
+TRY_SECONDS = 5.0  # that Redis has to answer `--check --connect`
+
 
 class Chosen(NamedTuple):
     """The settings that are options, too; each wins over its variable."""
@@ -240,7 +242,6 @@ def _folder_of(settings: Settings) -> Path:
 
 # --- trying it -----------------------------------------------------------------------------------
 
-TRY_SECONDS = 5.0
 NUMBERED = re.compile(r"Error (\d+) connecting to .*", re.DOTALL)  # as Redis' client says it
 
 

@@ -46,6 +46,9 @@ from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.sets.options import SetRecord
 
 FIELD = "documents"
+GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
+SHARE = 10  # at most a tenth of the time is spent on that, however many sets there are
+SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long
 
 
 class DescriptionVersion(NamedTuple):
@@ -91,11 +94,6 @@ class AnnouncedNotes:
 
 def _key(set_name: str) -> str:
     return keys.record(ChannelName(set_name, "framework"))
-
-
-GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
-SHARE = 10  # at most a tenth of the time is spent on that, however many sets there are
-SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long
 
 
 class Announcements:

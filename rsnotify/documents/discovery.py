@@ -43,6 +43,8 @@ from rsnotify.resourcesync.xml_writer import (
 from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
 
+KEPT_BYTES = 64 * 1024 * 1024  # of Source Descriptions, or the newest of them
+
 
 class Offers:
     """Finds out what sets offer."""
@@ -73,7 +75,6 @@ class Offers:
 
 
 BASE = "\ue000"  # in the place of the base URL: no address has this character
-KEPT_BYTES = 64 * 1024 * 1024  # of Source Descriptions, or the newest of them
 
 
 class Template(NamedTuple):

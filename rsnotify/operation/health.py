@@ -27,6 +27,10 @@ KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
 LEFT_PERCENT = 1  # of `maxmemory`
 TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
+PROBE_SECONDS = 2.0
+MIB = 1024 * 1024
+FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
+NAMED = 10  # sets in one line
 
 
 class Writable:
@@ -123,13 +127,9 @@ class WritableParts:
 
 log = logging.getLogger(__name__)
 
-PROBE_SECONDS = 2.0
-MIB = 1024 * 1024
 BACKED_UP = "last-backup"
 """The file in the data directory that each backup touches."""
-FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
 
-NAMED = 10  # sets in one line
 
 AFFECTED = "publishing is answered 503, readers stay connected and wait"
 

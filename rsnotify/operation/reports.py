@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 REMEMBERED = 40  # ticks: ten seconds
+REPORT_SECONDS = 2.0
+GONE_SECONDS = 3 * REPORT_SECONDS
+RATE_REPORTS = 6  # rates are measured over ten seconds
 
 
 class EventLoopDelay:
@@ -227,10 +230,6 @@ def _numbers(histogram: Histogram) -> HistogramNumbers:
 
 # --- its peers -----------------------------------------------------------------------------------
 
-
-REPORT_SECONDS = 2.0
-GONE_SECONDS = 3 * REPORT_SECONDS
-RATE_REPORTS = 6  # rates are measured over ten seconds
 
 _DECODE = msgspec.json.Decoder(Report).decode
 

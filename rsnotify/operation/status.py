@@ -35,6 +35,7 @@ from rsnotify.sets.options import SetRecord
 
 AT_ONCE = 200  # sets, in one round trip
 OF_RECORD = ("first", "head", "counted", "grown", "window_from", "window_count")
+SETS_SHOWN = 1_000  # if no other limit is asked for
 
 
 class SetNumbers(NamedTuple):
@@ -105,8 +106,6 @@ def _numbers(midnight: int, row: Sequence[Any]) -> SetNumbers:
         today=changes_since(midnight, int(head), begin, count, map(Window.parse, closed)),
     )
 
-
-SETS_SHOWN = 1_000  # if no other limit is asked for
 
 RATES = {
     "changes_per_second": ("rsnotify_changes_accepted",),

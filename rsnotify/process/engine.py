@@ -28,6 +28,9 @@ LAST_SHARED = (7, 2)  # Valkey began as a copy of Redis 7.2; later Redis writes 
 
 _NAME_AND_VERSION = re.compile(r"(?is)(redis|valkey)\b.{1,10}?(\d+)\.(\d+)\.(\d+)")
 
+PATIENCE_SECONDS = 30.0  # how long it may take to appear
+AGAIN_SECONDS = 1.0
+
 
 class Engine(NamedTuple):
     """Redis or Valkey, of one version."""
@@ -72,8 +75,6 @@ class Engine(NamedTuple):
 
 # --- the operator's Redis ------------------------------------------------------------------------
 
-PATIENCE_SECONDS = 30.0  # how long it may take to appear
-AGAIN_SECONDS = 1.0
 
 NOT_ALONE = {
     "cluster": "is a node of a Redis Cluster: write redis+cluster://host:port,host:port",

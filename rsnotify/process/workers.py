@@ -23,6 +23,7 @@ from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
 
 RESTART_SECONDS = 1.0
+KILL_SECONDS = 30.0  # after the drain; a worker that is not stuck ends before
 
 
 def end_with_parent() -> None:
@@ -149,8 +150,6 @@ def _how_it_ended(child: Child) -> str:
 
 
 log = logging.getLogger(__name__)
-
-KILL_SECONDS = 30.0  # after the drain; a worker that is not stuck ends before
 
 
 async def run_workers(

@@ -40,6 +40,14 @@ from rsnotify.redis_client.pool import (
     round_trip,
 )
 
+PIECE_BYTES = 64 * 1024  # in which a long text is written
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
+CONNECTIONS = 64  # to one server
+WAITED_SECONDS = 3_600  # for which the key stays by whose write replicas are asked
+WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
+WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so many in all
+
 
 class Script:
     """A Lua script: called by its hash, sent in full to a Redis that does not know it."""
@@ -68,7 +76,6 @@ class Script:
 
 _IF_EQUALS = Script("redis_client/if_equals.lua")
 _PIECE = Script("redis_client/piece.lua")
-PIECE_BYTES = 64 * 1024
 
 
 class MoreCommands:
@@ -208,11 +215,6 @@ class Servers(NamedTuple):
     def of_key(self, key: str) -> str:
         one, *others = self.names
         return self.names[key_slot(key.encode())] if others else one
-
-
-CONNECT_SECONDS = 1.0
-ANSWER_SECONDS = 2.0
-CONNECTIONS = 64
 
 
 def pool_options() -> dict[str, Any]:
@@ -372,9 +374,6 @@ def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[st
 # --- replicas ------------------------------------------------------------------------------------
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
-WAITED_SECONDS = 3_600
-WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
-WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so many in all
 
 
 class Replicas:

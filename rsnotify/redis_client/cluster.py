@@ -71,6 +71,10 @@ _WITHOUT = {"PING", "HELLO", "TIME", "INFO", "CONFIG", "PUBLISH", "PUBSUB", "CLU
 _ALL = {"MGET", "DEL", "UNLINK", "EXISTS"}
 _SCRIPTS = {"EVAL", "EVALSHA"}
 
+ASK_SECONDS = 0.5  # for a node to be connected with, and again to say which slots there are
+AGAIN_SECONDS = 0.25  # between questions to one that does not answer
+REDIRECTIONS = 5  # one after the other, before it is given up for now
+
 
 class Routed(NamedTuple):
     """A command, and the slot of its keys."""
@@ -125,8 +129,6 @@ def _text(key: object) -> str:
     return key.decode() if isinstance(key, bytes) else str(key)
 
 
-ASK_SECONDS = 0.5  # for a node to be connected with, and again to say which slots there are
-AGAIN_SECONDS = 0.25  # between questions to one that does not answer
 QUESTIONS: tuple[Command, ...] = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
 
 log = logging.getLogger(__name__)
@@ -356,9 +358,6 @@ def meaning(answer: Any) -> Any:
     if isinstance(answer, Exception) and "non local key" in str(answer):
         return KeysMoving(MOVING)  # a script, before it has written anything
     return answer
-
-
-REDIRECTIONS = 5  # one after the other, before it is given up for now
 
 
 class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases

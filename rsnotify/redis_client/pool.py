@@ -35,6 +35,11 @@ _INCOMPLETE = object()
 _ABSURD = re.compile(rb"[*>~][0-9]{8}")  # a list of so many: hiredis makes room for it at once
 _ABSURD_LINE = re.compile(rb"\n[*>~][0-9]{8}")
 
+STEADY_BYTES = 16 * 1024  # when so much of a large answer has come, its time begins again…
+LONGEST_SECONDS = 20.0  # …but no answer may take longer than this
+WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
+LEAST_SECONDS = 0.9  # …but an answer may take so long in any case
+
 
 class TakenConnection(asyncio.Protocol):
     """A connection of redis-py, whose transport we read and write with our own parser. What arrives
@@ -138,10 +143,6 @@ class TakenConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._library.resume_writing()
-
-
-STEADY_BYTES = 16 * 1024  # when so much of a large answer has come, its time begins again…
-LONGEST_SECONDS = 20.0  # …but no answer may take longer than this
 
 
 class DirectConnection(TakenConnection):
@@ -349,8 +350,6 @@ class Pool(redis.ConnectionPool):
 
 # --- round trips ---------------------------------------------------------------------------------
 
-WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
-LEAST_SECONDS = 0.9  # …but an answer may take so long in any case
 
 AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
 Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]

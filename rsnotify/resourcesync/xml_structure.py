@@ -34,6 +34,10 @@ _ENTRY_OF: Mapping[str, str] = dict(ENTRY.items())
 _ORDER: dict[Any, int] = {tag: place for place, tag in enumerate(TEXTS)}
 _ORDER |= dict.fromkeys((MD, LN), _AFTER_TEXTS)
 
+TAG_BYTES = 8 * 1024  # parsing time grows with the square of a tag's attributes
+MARKUP = 1_000_000  # tags, or attributes: each takes up to 500 bytes of memory, but only 7 to send
+MARKUP_BYTES = 16  # a larger document may have one tag for so many bytes
+
 
 class Oddity(msgspec.Struct, frozen=True):
     """One thing without a place: `unknown`, of another namespace (`foreign`), or out of `order`."""
@@ -149,9 +153,6 @@ def name_of(element: etree._Element) -> str:
     return _short(str(element.tag))
 
 
-TAG_BYTES = 8 * 1024  # parsing time grows with the square of a tag's attributes
-MARKUP = 1_000_000  # tags, or attributes: each takes up to 500 bytes of memory, but only 7 to send
-MARKUP_BYTES = 16  # a larger document may have one tag for so many bytes
 ENCODINGS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 
 _ENDLESS_TAG = re.compile(rb"<[^<]{%d}" % TAG_BYTES)

@@ -11,6 +11,9 @@ from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind, wrong_n
 IiifType = Literal["Manifest", "Collection"]
 """What the resources of a set may be to IIIF."""
 
+LEAST_BYTES = 1024 * 1024  # of `max_bytes`
+MOST_BYTES = 2**50  # of `max_bytes`: scripts count exactly up to 2^53
+
 
 class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator may choose for a set."""
@@ -91,10 +94,6 @@ def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelNam
             if record.own_topic(kind) == topic:
                 return ChannelName(record.name, kind)
     return None
-
-
-LEAST_BYTES = 1024 * 1024
-MOST_BYTES = 2**50  # of `max_bytes`: scripts count exactly up to 2^53
 
 
 def check_name(name: str) -> None:

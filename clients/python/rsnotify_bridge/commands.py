@@ -49,6 +49,8 @@ from rsnotify_client.textfile import Labels, exposition
 
 # --- how bridges are -----------------------------------------------------------------------------
 
+SHOWN_SECONDS = 1.0  # from one line of progress to the next
+
 
 class BridgeStatus(Facts, kw_only=True):
     """One bridge, as it was known last."""
@@ -139,8 +141,6 @@ def _values(facts: Facts) -> tuple[float, ...]:
 # --- the command ---------------------------------------------------------------------------------
 
 commands = Commands()
-
-SHOWN_SECONDS = 1.0
 
 
 BRIDGE = """Publish the changes of a Source that somebody else runs.

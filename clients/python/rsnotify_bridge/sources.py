@@ -56,6 +56,11 @@ AGAIN_SECONDS = DAY_SECONDS
 Parts = dict[str, tuple[int, Tag]]
 """Each part of a list: its number, which it keeps, and what it was known by."""
 
+BEGINNING_BYTES = 2_048  # in which the mark of a kind of document stands
+MAX_ENTRIES = 100_000
+"""Of a feed, or of the activities since a cursor, in memory at once."""
+LONG_SECONDS = 7 * DAY_SECONDS  # for what its pages skipped while it changed
+
 
 def how_often(seconds: float) -> str:
     """
@@ -330,9 +335,6 @@ class ChannelSource(ListedSource):
 
 # --- feeds, collections of activities, topics -----------------------------------------------------
 
-BEGINNING_BYTES = 2_048
-MAX_ENTRIES = 100_000
-"""Of a feed, or of the activities since a cursor, in memory at once."""
 ACCEPT = {
     "Accept": "application/atom+xml, application/rss+xml, application/ld+json, "
     "application/activity+json, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1"
@@ -465,8 +467,6 @@ def _last_of_each(entries: Entries) -> Entries:
 
 
 # --- OAI-PMH --------------------------------------------------------------------------------------
-
-LONG_SECONDS = 7 * DAY_SECONDS  # for what its pages skipped while it changed
 
 
 class OaiSource(SourceAdapter):

@@ -55,6 +55,8 @@ PLACES = {"change": "changes", "framework": "framework"}
 Body = bytes | Iterator[bytes] | Callable[[], Iterator[bytes]] | None
 """What is sent; a function gives its pieces from the first on, each time it is called."""
 
+LEAST_SECONDS = 0.001  # that a try has, though the time of all tries is over
+
 
 class Accepted(msgspec.Struct, frozen=True):
     """The hub has made the changes durable; they stand in `(from_, until]`."""
@@ -270,9 +272,6 @@ class HubClient:
     def _new_transport(self) -> Transport:
         connect, answer = self._seconds
         return Transport(self._network, connect_seconds=connect, read_seconds=answer)
-
-
-LEAST_SECONDS = 0.001
 
 
 def within(ask: Callable[[float], Answered], timeout: float) -> Answered:

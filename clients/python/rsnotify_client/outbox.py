@@ -60,6 +60,8 @@ DATABASES: dict[str, Database] = {
 }
 """As SQLAlchemy, Django and URLs call them, and by the names of their drivers."""
 
+LET_GO_SECONDS = 10.0  # that a fork, or the end, waits for who uses the connection
+
 
 class Outbox:
     """Writes changes to the table `rsnotify_outbox`."""
@@ -260,8 +262,6 @@ OF_SESSION: dict[Database | None, str] = {
 """Said once to each session of ours."""
 BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"
 """Else InnoDB looks at all rows, and waits for those that a transaction has not committed yet."""
-
-LET_GO_SECONDS = 10.0
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -29,6 +29,9 @@ BATCH_BYTES = 1024 * 1024
 
 _encode: Callable[[Change], bytes] = msgspec.json.Encoder().encode
 
+MARGIN = 256
+"""So close to its limit the queue is counted under the lock; fewer threads put at once."""
+
 
 class Batch(NamedTuple):
     """Changes of one channel that go to the hub together, under one key."""
@@ -131,9 +134,6 @@ def fitting(sizes: Sequence[int]) -> int:
             return number
     return len(sizes)
 
-
-MARGIN = 256
-"""So close to its limit the queue is counted under the lock; fewer threads put at once."""
 
 WhenFull = Literal["wait", "raise"]
 

@@ -29,6 +29,11 @@ from rsnotify_client.hub import UNAUTHORIZED, HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.threads import is_given_up, notify_of_forks
 
+SAY_AGAIN_SECONDS = 60.0  # what has been logged, if it lasts
+LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint
+TURN_SECONDS = 0.02  # until another sender of the same store may have finished
+EXIT_SECONDS = 5.0  # that the end of the process waits until all is sent
+
 
 class ThreadBell:
     """A bell that any thread rings, and that wakes the one that waits once for all messages."""
@@ -50,8 +55,6 @@ class ThreadBell:
 
 
 log = logging.getLogger(__name__)
-
-SAY_AGAIN_SECONDS = 60.0
 
 
 class Trouble(NamedTuple):
@@ -148,11 +151,6 @@ class Troubles:
 
 def _said(error: Rejected | TryAgain) -> str:
     return hub_trouble(error) if isinstance(error, TryAgain) else error.detail
-
-
-LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint
-TURN_SECONDS = 0.02  # until another sender of the same store may have finished
-EXIT_SECONDS = 5.0
 
 
 class RefusedChange(NamedTuple):

@@ -31,6 +31,11 @@ from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 # --- what is compressed --------------------------------------------------------------------------
 
 LAYERS = 2  # a .gz file that is sent with Content-Encoding: gzip
+PAGE_BYTES = 2 * 1024 * 1024  # of a page or a document that is read whole
+CHUNK_BYTES = 64 * 1024  # of what is read piece by piece
+SMALL_BYTES = 1024 * 1024
+REDIRECTS = 5
+RETRY_AFTER_SECONDS = 3_600  # that a server may ask for, at most
 
 
 class Unpacker:
@@ -72,11 +77,6 @@ class Unpacker:
 if TYPE_CHECKING:
     import ssl
 
-PAGE_BYTES = 2 * 1024 * 1024
-CHUNK_BYTES = 64 * 1024
-SMALL_BYTES = 1024 * 1024
-REDIRECTS = 5
-RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
 _SCHEME = re.compile(r"(?:^|,)\s*([A-Za-z][\w-]*)(?=\s*(?:,|$)|\s+[^=\s])")

@@ -53,6 +53,8 @@ LOAD_SECONDS = 3600.0  # for a body to come
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
+ANSWER_SECONDS = 20.0  # that a request waits once it is decided
+AGAIN_SECONDS = 5  # asked of a Source that comes while another load is under way
 
 
 class BesideTheLoop:
@@ -170,8 +172,6 @@ async def check_same(request: Request, key: str, fingerprint: str) -> None:
         )
 
 
-ANSWER_SECONDS = 20.0  # that a request waits once it is decided
-AGAIN_SECONDS = 5  # asked of a Source that comes while another load is under way
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
 

@@ -29,6 +29,13 @@ from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
 ENTRY_BYTES = 256 * 1024
 
 LoadedResource = tuple[Change, Foreign | None]
+LOAD_RESOURCES = 5_000_000
+LOAD_BYTES = 4 * 1024 * 1024 * 1024  # decompressed
+PIECE_BYTES = 64 * 1024  # read at once: some milliseconds
+# White space compresses a thousand times. So a body is only so much longer than what it says:
+PADDING_BYTES = 16 * 1024 * 1024
+PADDING_OF_ONE = 4 * 1024  # more for each resource
+ESCAPED = 6  # times what is kept of it: escapes, indentation, names in full
 
 
 class ResourceReader(Protocol):
@@ -318,15 +325,6 @@ class XmlReader:
             )
         self._number += 1
         return msgspec.structs.replace(change, change="created"), foreign_of(entry.md) or None
-
-
-LOAD_RESOURCES = 5_000_000
-LOAD_BYTES = 4 * 1024 * 1024 * 1024  # decompressed
-PIECE_BYTES = 64 * 1024  # read at once: some milliseconds
-# White space compresses a thousand times. So a body is only so much longer than what it says:
-PADDING_BYTES = 16 * 1024 * 1024
-PADDING_OF_ONE = 4 * 1024  # more for each resource
-ESCAPED = 6  # times what is kept of it: escapes, indentation, names in full
 
 
 class LoadLimits(NamedTuple):

@@ -31,6 +31,9 @@ Brought = tuple[bytes, bytes]  # the escaped loc of a resource, and the rest of 
 
 _shard_in = itemgetter(0)
 
+CLAIM_SECONDS = 20  # after which a load of a process that is gone is taken over
+SETTLED_AT_ONCE = 1_000  # resources that one step of the script settles
+
 
 class Part(NamedTuple):
     """Resources that are staged in one step."""
@@ -96,8 +99,6 @@ def pack(brought: Iterable[Brought]) -> bytes:
 
 _LOADS = Script("publishing/loads/loads.lua")
 
-CLAIM_SECONDS = 20
-SETTLED_AT_ONCE = 1_000
 UNCOUNTED = {"differ", "since", "finish", "discard"}  # see loads.lua
 
 

@@ -22,6 +22,8 @@ JSON_BYTES = 64 * 1024 * 1024
 """A longer array is not read again as a whole."""
 PIECE_BYTES = 256 * 1024
 OF_A_BODY = frozenset({400, 413, 422})
+SHOWN_FAULTS = 10
+MAX_FAULTS = 100  # that a hub names
 
 
 class Place(NamedTuple):
@@ -184,8 +186,6 @@ _LINE = re.compile(r",? \(?line \d+(, column \d+)?\)?")
 _UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 HEADING = '"as_of"'
-SHOWN_FAULTS = 10
-MAX_FAULTS = 100  # that a hub names
 
 
 class WrittenFile(NamedTuple):
