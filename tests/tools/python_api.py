@@ -16,12 +16,16 @@ import rsnotify_mirror
 
 INTRODUCTION = """# The Python API
 
-Made from the docstrings of `rsnotify_client` and `rsnotify_mirror`: what stands here is what they
-offer, and all of it. [The Python client](../client.md) shows how to publish, [how to follow a
-channel](../following.md#from-python) how to follow, [mirroring](../mirror.md#from-python) how to
-copy. What has `Async` or `async` in its name is for an event loop; all else blocks.
+This page is made from the docstrings of `rsnotify_client` and `rsnotify_mirror`. It has every name
+that they offer, and no other. To learn how they are used, begin with [publishing from
+Python](../client.md), [following a channel](../following.md#from-python) or [mirroring a
+Source](../mirror.md#from-python).
 
-`help(rsnotify_client.Publisher)` says the same with the types, which mypy and editors see, too.
+A call blocks until it is done, unless its name has `Async` or `async` in it: those are for an event
+loop, and their methods are awaited. Where a signature ends with `*, …`, the rest are the fields of
+a [`Change`](#change), by their names.
+
+`help(rsnotify_client.Publisher)` says the same, with the types. mypy and editors see these, too.
 """
 SECTIONS = {
     "Publish": "Publisher AsyncPublisher Accepted Loaded Counters RefusedChange changes_between",
@@ -77,7 +81,8 @@ def _by_root(names: dict[str, Any], errors: list[str]) -> list[str]:
 
 def _error(each: type[Exception]) -> str:
     roots = [base.__name__ for base in each.__bases__]
-    return f"- `{each.__name__}` ({', '.join(f'`{root}`' for root in roots)}): {_doc(each, each)}"
+    said = _doc(each, each).replace("\n\n", " ")
+    return f"- `{each.__name__}` ({', '.join(f'`{root}`' for root in roots)}): {said}"
 
 
 def _entry(name: str, each: Any) -> str:
@@ -118,19 +123,34 @@ def _call(name: str, each: Any) -> str:
 
 
 def _members(name: str, each: type[Any]) -> Iterator[str]:
+    """Each with what it does; those that do the same as another class's, together at the end."""
+    same = list[str]()
     for member in dir(each):
         found = inspect.getattr_static(each, member)
         where = getattr(getattr(each, member), "__module__", None)
         is_ours = isinstance(found, property) or str(where).startswith("rsnotify")
         if member.startswith("_") or not is_ours:
             continue
+        if not isinstance(found, property) and not inspect.isroutine(getattr(each, member)):
+            continue
         if isinstance(found, property):
-            yield f"- `{member}`: {_doc(found, each)}"
-        elif inspect.isroutine(getattr(each, member)):
-            doc = _doc(getattr(each, member), each, member)
+            call, doc = f"`{member}`", _doc(found, each)
+        else:
             await_ = "await " if _is_awaited(each, member) else ""
-            arguments = _arguments(getattr(each, member))
-            yield f"- `{await_}{member}({arguments})`: {doc}"
+            call = f"`{await_}{member}({_arguments(getattr(each, member))})`"
+            doc = _doc(getattr(each, member), each, member)
+        if (other := SAME_IN_ANOTHER.get(name)) and doc == _said_by(other, member):
+            same.append(re.sub(r"\(.*\)", "()", call))
+        else:
+            yield f"- {call}: {doc}"
+    if same:
+        yield f"- as those of [`{other}`](#{other.lower()}): {', '.join(same)}"
+
+
+def _said_by(other: str, member: str) -> str:
+    owner = offered()[other]
+    found = inspect.getattr_static(owner, member, None)
+    return "" if found is None else _doc(getattr(owner, member), owner, member)
 
 
 def _is_awaited(owner: type[Any], member: str) -> bool:
@@ -146,12 +166,16 @@ def _arguments(method: Any) -> str:
         for each in signature.parameters.values()
         if each.name != "self"
     ]
+    named = {each.name for each in given if each.kind == each.KEYWORD_ONLY}
+    is_of_change = named > {"lastmod", "datetime", "hash"}
+    if is_of_change:
+        given = [each for each in given if each.name not in named]
     plain = signature.replace(parameters=given, return_annotation=signature.empty)
-    return str(plain)[1:-1].replace("'", '"')
+    return str(plain)[1:-1].replace("'", '"') + (", *, …" if is_of_change else "")
 
 
 def _doc(found: Any, owner: type[Any], member: str = "") -> str:
-    """Its docstring in one paragraph for each of its paragraphs, without the example."""
+    """Its docstring without the example; that of a member in one paragraph."""
     text = inspect.getdoc(found)
     other = SAME_IN_ANOTHER.get(owner.__name__)
     if text is None and other is not None and member:
@@ -159,7 +183,8 @@ def _doc(found: Any, owner: type[Any], member: str = "") -> str:
     if text is None:
         raise ValueError(f"{owner.__name__} {member} says nothing of itself")
     paragraphs = [each for each in text.split("\n\n") if not each.lstrip().startswith(">>>")]
-    return " ".join(re.sub(r"\s+", " ", each).strip() for each in paragraphs)
+    between = " " if member or isinstance(found, property) else "\n\n"
+    return between.join(re.sub(r"\s+", " ", each).strip() for each in paragraphs)
 
 
 if __name__ == "__main__":
