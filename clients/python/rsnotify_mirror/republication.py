@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, as_ascii
 from rsnotify_client.folder import checked_base
 from rsnotify_client.moments import exact
+from rsnotify_client.network import without_login
 from rsnotify_client.provenance import VIA, publishable, with_via
 from rsnotify_client.resource import SourceResource, digests
 from rsnotify_client.token import Token
@@ -40,7 +41,7 @@ class PublishedPlace(NamedTuple):
 
     @classmethod
     def of(cls, to: Republication) -> Self:
-        return cls(to.hub.rstrip("/"), to.set_name, checked_base(to.base))
+        return cls(without_login(to.hub.rstrip("/")), to.set_name, checked_base(to.base))
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -140,6 +140,23 @@ def _with_digest(disk: Disk, path: str, have: Have) -> Have | None:
     return replace(have, hash=found) if length == have.length else None
 
 
+CONFLICT, UNDER_WAY = 409, "under way"
+REFUSED_SECONDS = 300.0  # until a hub is asked again that has refused the whole copy
+
+
+def is_passing(error: Rejected | TryAgain) -> bool:
+    """Whether the hub may take the same later: it is away, or at another load."""
+    if isinstance(error, TryAgain):
+        return True
+    return error.status == CONFLICT and UNDER_WAY in error.detail
+
+
+def _pause_after(error: Rejected | TryAgain, failures: int) -> float:
+    asked = getattr(error, "retry_after_seconds", 0.0)
+    pause = HUB_BACKOFF.seconds(failures, random.random(), asked)  # noqa: S311
+    return pause if is_passing(error) else max(pause, REFUSED_SECONDS)
+
+
 class Republisher:
     """Publishes one copy to one set, while the mirror runs."""
 
@@ -158,11 +175,12 @@ class Republisher:
         self._network = network
         self._report = report
         self._token = HeldToken.of(to.token)
-        self._hub = HubClient(self._place.hub, self._token, network=network)
+        self._url = to.hub
+        self._hub = HubClient(to.hub, self._token, network=network)
         self._threads = BlockingThreads(2)
         self._is_on = state.fact(PLACE) == str(self._place)  # what is stored waits to be published
         self._sends = False
-        self._attempted = asyncio.Event()
+        self._looked, self._attempted = asyncio.Event(), asyncio.Event()
         self._trouble: Rejected | TryAgain | None = None  # of the last attempt to load it
         self._refused = 0
         self._said: str | None = None
@@ -224,6 +242,7 @@ class Republisher:
 
     async def is_done(self) -> bool:
         """Whether the hub has all that the copy has; that is waited for, as long as it goes on."""
+        await self._looked.wait()
         until = self._loop.time() + PATIENCE_SECONDS
         while not self._is_loaded:
             if not self._state.is_filled(time()):
@@ -232,7 +251,7 @@ class Republisher:
             await self._attempted.wait()
             self._attempted.clear()
             if self._trouble is not None and (
-                isinstance(self._trouble, Rejected) or self._loop.time() > until
+                not is_passing(self._trouble) or self._loop.time() > until
             ):
                 return False
         try:
@@ -249,7 +268,10 @@ class Republisher:
     async def _keep(self) -> None:
         """Load the whole copy, if the set has not had it; then what waits is sent."""
         failures = 0
-        await self._look_for_differences()
+        try:
+            await self._look_for_differences()
+        finally:
+            self._looked.set()
         while not self._is_loaded:
             if not self._state.is_filled(time()):
                 await asyncio.sleep(LOOK_SECONDS)
@@ -266,8 +288,7 @@ class Republisher:
                 self._trouble = self._said = None
             self._attempted.set()
             if self._trouble is not None:
-                asked = getattr(self._trouble, "retry_after_seconds", 0.0)
-                await asyncio.sleep(HUB_BACKOFF.seconds(failures, random.random(), asked))  # noqa: S311
+                await asyncio.sleep(_pause_after(self._trouble, failures))
                 failures += 1
         self._attempted.set()
         self._sends = True
@@ -315,7 +336,7 @@ class Republisher:
                 body = stack.enter_context(spooled(states))
             # Somebody may have followed the set while it was empty.
             request = LoadRequest(publish=True, max_delete=self._max_delete, as_of=as_of)
-            to = (self._place.hub, self._token, self._place.set_name)
+            to = (self._url, self._token, self._place.set_name)
             return load(*to, body, request, network=self._network), newest
 
     def _note(self, refused: RefusedChange) -> None:

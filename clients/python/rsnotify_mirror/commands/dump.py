@@ -25,6 +25,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import position
+from rsnotify_client.network import without_login
 from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, PublishedAs, make
 from rsnotify_mirror.dumping.dump_documents import GENERATIONS, Generation
@@ -163,7 +164,8 @@ def _published_to(copy: Path, set_name: str, hub: str) -> PublishedPlace | None:
     with State(copy, is_writer=False) as state:
         place = state.fact(PLACE)
         found = None if place is None else PublishedPlace.parse(place)
-        is_it = found is not None and (found.hub, found.set_name) == (hub.rstrip("/"), set_name)
+        hub = without_login(hub.rstrip("/"))
+        is_it = found is not None and (found.hub, found.set_name) == (hub, set_name)
         if is_it and state.fact(LOADED) is None:
             raise Rejected(f"{set_name} has not had all of {copy}: run rsnotify mirror first")
     return found if is_it else None

@@ -3,7 +3,9 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -16,12 +18,13 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import Publisher
+from rsnotify_client.loading import NDJSON, LoadBody, LoadRequest, load
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import status_of
-from rsnotify_mirror.state import LOADED, State
+from rsnotify_mirror.state import LOADED, PLACE, State
 from tests.support.forks import Ended
 from tests.support.hub_processes import HubProcess
 from tests.support.running import TOKEN, clean_environment
@@ -152,6 +155,44 @@ async def test_a_set_that_has_something_else_keeps_it(source, copy, real_hub, se
     assert "would delete" in str([each.problem for each in events if each.problem])
     assert await republished(source, copy, to, max_delete=100)
     assert count(real_hub, set_name) == 3
+
+
+async def test_a_load_that_is_under_way_is_waited_for(source, copy, real_hub, set_name, to):
+    """One of a mirror that was killed, for instance."""
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b'{"loc": "https://other.example/1"}\n'
+        asked.set()
+        goes_on.wait(60)
+
+    body = LoadBody({"Content-Type": NDJSON}, pieces)
+    request = LoadRequest(overwrite=True)
+    loading = asyncio.create_task(
+        asyncio.to_thread(load, real_hub.url, TOKEN, set_name, body, request)
+    )
+    await asyncio.to_thread(asked.wait, 60)
+    events: list[Event] = []
+
+    def report(event: Event) -> None:
+        events.append(event)
+        if "under way" in (event.problem or ""):
+            goes_on.set()
+
+    chosen = Options(max_delete=100)
+    url = source.url + CAPABILITIES
+    async with AsyncMirror(url, copy, chosen, republish=to, report=report) as mirror:
+        assert await mirror.once()
+    await loading
+    assert goes_on.is_set()
+    assert count(real_hub, set_name) == 3
+
+
+async def test_a_password_in_the_address_of_the_hub_is_not_kept(source, copy, real_hub, to):
+    hub = to.hub.replace("://", "://user:secret@")
+    assert await republished(source, copy, Republication(hub, to.set_name, BASE, TOKEN))
+    with State(copy, is_writer=False) as state:
+        assert state.fact(PLACE) == f"{to.hub} {to.set_name} {BASE}"
 
 
 async def test_a_set_is_not_published_to_itself(copy, real_hub, to):
