@@ -109,6 +109,17 @@ def test_every_document_is_once_in_the_book():
 OF_THE_INDEX = re.compile(r"pip install(?: -\w+)* ['\"]?rsnotify\b")
 
 
+def test_every_column_of_a_table_says_what_is_in_it():
+    """But the first, where it names the rows."""
+    without = []
+    for name, text in DOCS.items():
+        for head in re.findall(r"^(\|.*\|)\n\|[-|: ]+\|$", text, re.MULTILINE):
+            first, *others = [cell.strip() for cell in re.split(r"(?<!\\)\|", head)[1:-1]]
+            if not all(others) or not (first or len(others) > 1):
+                without.append((name, head))
+    assert without == []
+
+
 def test_nobody_is_sent_to_a_name_that_is_not_ours_yet():
     """Until the first release, whoever took the name on PyPI would be installed by our readers."""
     places = ["README.md", "docs", "rsnotify", "clients"]
