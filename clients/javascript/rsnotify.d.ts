@@ -93,6 +93,14 @@ export interface FollowOptions {
    * an event stream, the long polls of a hub.
    */
   transport?: "websocket" | "sse" | "long-poll";
+  /** Only resources whose `loc` begins so; a hub sends no others. One of several may fit. */
+  prefix?: string | readonly string[];
+  /** Only resources of this media type, or `image/*`, in a set that allows it. */
+  type?: string | readonly string[];
+  /** Only changes of this kind, and deletions. */
+  change?: ("created" | "updated" | "deleted") | readonly ("created" | "updated" | "deleted")[];
+  /** Only resources with a link of this `href` and `rel: "collection"`, in a set that allows it. */
+  collection?: string | readonly string[];
   /** Told of changes that cannot be had; then it goes on. Without it, `HistoryGone` is thrown. */
   onGap?: (gap: Gap) => void;
   /** Told whenever the connection changes. */

@@ -11,10 +11,11 @@ position of its last change.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
+from urllib.parse import urlencode
 from weakref import ref
 
 import msgspec
@@ -240,6 +241,16 @@ FRAMEWORK_STREAM_PATH = "/streams/{set}/framework"
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")
+
+
+def canonical_query(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """The query of a question to a stream, in the one way that caches share: sorted, and encoded as
+    browsers encode a form.
+
+    >>> canonical_query([("type", "image/*"), ("prefix", "http://a/~b")])
+    b'prefix=http%3A%2F%2Fa%2F%7Eb&type=image%2F*'
+    """
+    return urlencode(sorted(pairs), safe="*").replace("~", "%7E").encode()
 
 
 def capability_list(set_name: str) -> str:

@@ -6,13 +6,12 @@ for a cache each is another one: so one way is canonical, that of the official c
 
 from enum import Enum
 from typing import Literal, NamedTuple
-from urllib.parse import urlencode
 
 from rsnotify.access.query import STREAM_QUESTION, Query, filter_of, parse_query, single
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_filter import Filter
-from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.notification import Kind, canonical_query
 
 Live = Literal["long-poll", "sse"]
 LIVE: tuple[Live, ...] = ("long-poll", "sse")
@@ -58,8 +57,7 @@ def parse_stream_question(text: bytes, kind: Kind = "change") -> StreamQuestion:
 
 def canonical(query: Query) -> bytes:
     """The query in the order and the encoding in which the official clients send it."""
-    pairs = sorted((name, value) for name, values in query.items() for value in values)
-    return urlencode(pairs).encode()
+    return canonical_query((name, each) for name, values in query.items() for each in values)
 
 
 def parse_offset(text: str) -> Offset:

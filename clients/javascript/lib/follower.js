@@ -11,6 +11,7 @@ import { positionOf } from "./position.js";
 import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
 import { Timeline } from "./timeline.js";
 import { openTransport, TRANSPORTS } from "./transports.js";
+import { Wanted } from "./wanted.js";
 import { checkedUrl, httpTwin, isSocket, Web } from "./web.js";
 
 export const POLL_SECONDS = 60;
@@ -23,6 +24,7 @@ export class Follower {
   #options;
   #web;
   #timeline;
+  #wanted;
   #source;
   #lists;
   #attempt = 0;
@@ -41,6 +43,7 @@ export class Follower {
     this.#options = { ...options, WebSocket: socketOf(options) };
     this.#web = new Web({ ...options, url: this.#url });
     this.#timeline = new Timeline(positionOf(options.position));
+    this.#wanted = new Wanted(options);
   }
 
   /** Up to here everything was handed on. */
@@ -54,7 +57,7 @@ export class Follower {
         for await (const received of this.#round()) {
           if (this.#isAborted) return;
           this.#attempt = 0;
-          yield received;
+          yield this.#wanted.leftOf(received);
         }
       } catch (error) {
         if (this.#isAborted) return;
@@ -84,7 +87,8 @@ export class Follower {
   async #opened(address) {
     const isBehind = this.#lists && (() => this.#isBehind());
     const options = { ...this.#options, isBehind, isCut: this.#cuts >= CUTS };
-    const open = (url) => openTransport(this.#web, url, () => this.cursor, options);
+    const open = (url) =>
+      openTransport(this.#web, this.#wanted.asked(url), () => this.cursor, options);
     try {
       return await open(address);
     } catch (error) {

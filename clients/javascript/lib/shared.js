@@ -9,6 +9,7 @@
 import { Follower } from "./follower.js";
 import { later, positionOf } from "./position.js";
 import { Timeline } from "./timeline.js";
+import { Wanted } from "./wanted.js";
 
 export const MAILBOX_CHARS = 16 * 1024 * 1024;
 
@@ -30,6 +31,7 @@ export async function* sharedNotifications(url, options) {
 
 class Tab {
   #url;
+  #name; // one for all tabs that want the same
   #options;
   #timeline;
   #mailbox = new Mailbox(MAILBOX_CHARS);
@@ -41,9 +43,10 @@ class Tab {
 
   constructor(url, options) {
     this.#url = String(url);
+    this.#name = ["rsnotify", this.#url, new Wanted(options).key].join(" ").trim();
     this.#options = options;
     this.#timeline = new Timeline(positionOf(options.position));
-    this.#others = new BroadcastChannel(`rsnotify ${this.#url}`);
+    this.#others = new BroadcastChannel(this.#name);
     this.#others.onmessage = ({ data }) => this.#heard(data);
     options.signal?.addEventListener("abort", this.leave);
     this.#others.postMessage({ kind: "hello" });
@@ -79,7 +82,7 @@ class Tab {
     const signal = this.#leaving.signal;
     try {
       const lead = () => this.#follow(signal);
-      await navigator.locks.request(`rsnotify ${this.#url}`, { signal }, lead);
+      await navigator.locks.request(this.#name, { signal }, lead);
     } catch (error) {
       if (!signal.aborted) this.#mailbox.put({ error });
     }

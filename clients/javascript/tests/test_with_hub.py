@@ -54,6 +54,31 @@ async def test_a_killed_hub_costs_no_change_and_repeats_none(hub, readers_of):
             assert await reader.changes(3) == ["2", "3", "4"]
 
 
+@pytest.mark.parametrize("transport", ["websocket", "sse", "long-poll"])
+async def test_only_what_is_wanted_comes_while_a_hub_is_killed(hub, transport):
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"filters": True})
+    wanted = {"prefix": ["http://example.com/a", "http://example.com/c"], "type": "image/*"}
+    async with Reader(hub.url, transport=transport, **wanted) as reader:
+        await reader.live()
+        names = ("a1", "b1", "a2", "c1")
+        await hub.publish(*(f"http://example.com/{each}" for each in names), type="image/png")
+        assert await reader.changes(3) == ["a1", "a2", "c1"]
+        await hub.kill()
+        await hub.start()
+        await hub.publish("http://example.com/a1", type="text/html")
+        await hub.publish("http://example.com/a2", "http://example.com/b3", type="image/gif")
+        await hub.publish("http://example.com/a1", type="text/html")
+        await hub.publish("http://example.com/c1", change="deleted")
+        assert await reader.changes(3) == ["a1", "a2", "c1"]
+
+
+async def test_what_is_no_filter_is_said_by_the_hub(hub):
+    async with Reader(hub.url, type="*") as reader:
+        failed = await reader.line(lambda line: "failed" in line)
+    assert failed["failed"] == "Rejected"
+    assert "it must be a media type" in failed["message"]
+
+
 @pytest.mark.skipif(deno() is None, reason=NO_DENO)
 async def test_in_deno_a_killed_hub_costs_no_change_either(hub):
     program = (deno(), "run", "--allow-net", "--allow-read")

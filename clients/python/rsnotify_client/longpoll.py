@@ -21,6 +21,7 @@ from rsnotify.resourcesync.notification import (
     CHANNELS_PATH,
     FRAMEWORK_STREAM_PATH,
     STREAM_PATH,
+    canonical_query,
     capability_list,
 )
 from rsnotify_client.answer import HUB_BACKOFF, in_words
@@ -93,7 +94,7 @@ def question(url: str, asked: Mapping[str, str]) -> str:
     """
     parts = urlsplit(url)
     pairs = [*parse_qsl(parts.query, keep_blank_values=True), *asked.items()]
-    return urlunsplit(parts._replace(query=urlencode(sorted(pairs))))
+    return urlunsplit(parts._replace(query=canonical_query(pairs).decode()))
 
 
 class StreamFollower:
