@@ -151,8 +151,15 @@ class DirectConnection(TakenConnection):
     It `is_usable` as long as it is open, and nothing came that was not asked for.
     """
 
-    def __init__(self, library_connection: Any) -> None:
+    def __init__(
+        self,
+        library_connection: Any,
+        *,
+        longest_seconds: float = LONGEST_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         super().__init__(library_connection)
+        self._longest_seconds, self._clock = longest_seconds, clock
         self.answers: list[Any] = []  # as far as they have come; after a failure, what did come
         # What an answer may take, by the connection's options.
         self.answer_seconds: float = library_connection.socket_timeout
@@ -177,7 +184,7 @@ class DirectConnection(TakenConnection):
         if not commands:
             return []
         self._answered = self._loop.create_future()
-        self._answer_began = self._last_progress = monotonic()
+        self._answer_began = self._last_progress = self._clock()
         try:
             self._write(commands)
             self._check_in(self._limit_seconds, is_second=False)
@@ -203,8 +210,8 @@ class DirectConnection(TakenConnection):
         If this process was busy, the answer may already be in the socket, so the event loop reads
         once more before; and its timers may be early after a busy time, so the clock is asked.
         """
-        until = min(self._last_progress + self._limit_seconds, self._answer_began + LONGEST_SECONDS)
-        remaining = until - monotonic()
+        longest = self._answer_began + self._longest_seconds
+        remaining = min(self._last_progress + self._limit_seconds, longest) - self._clock()
         if remaining > 0:
             self._check_in(remaining, is_second=False)
         elif not is_second:
@@ -234,10 +241,10 @@ class DirectConnection(TakenConnection):
     def _note_progress(self, size: int, *, is_answered: bool) -> None:
         self._bytes_since_progress += size
         if is_answered:
-            self._answer_began = self._last_progress = monotonic()
+            self._answer_began = self._last_progress = self._clock()
             self._bytes_since_progress = 0
         elif self._bytes_since_progress >= STEADY_BYTES:
-            self._last_progress, self._bytes_since_progress = monotonic(), 0
+            self._last_progress, self._bytes_since_progress = self._clock(), 0
 
 
 class ListeningConnection(TakenConnection):

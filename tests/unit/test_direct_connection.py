@@ -18,9 +18,8 @@ from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses
-from rsnotify.redis_client import pool
 from rsnotify.redis_client.failures import judge_error
-from rsnotify.redis_client.pool import STEADY_BYTES, DirectConnection
+from rsnotify.redis_client.pool import LONGEST_SECONDS, STEADY_BYTES, DirectConnection
 from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 0.05
@@ -32,6 +31,9 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
     async def raise_last(self, limits: float) -> None:
         """So many times what an answer may take; and then its timers have looked."""
@@ -54,10 +56,8 @@ async def comes(peer: ThreadedPeer, data: bytes) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    ours = Clock()
-    monkeypatch.setattr(pool, "monotonic", lambda: ours.now)
-    return ours
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -68,11 +68,19 @@ def peer() -> Iterator[ThreadedPeer]:
 
 
 @pytest.fixture
-async def direct(peer: ThreadedPeer, clock: Clock) -> AsyncIterator[DirectConnection]:
+def longest_seconds() -> float:
+    """What no answer may take longer than; a test may say another time."""
+    return LONGEST_SECONDS
+
+
+@pytest.fixture
+async def direct(
+    peer: ThreadedPeer, clock: Clock, longest_seconds: float
+) -> AsyncIterator[DirectConnection]:
     connection = Connection(**peer.options(LIMIT_SECONDS))
     await connection.connect()
     await asyncio.to_thread(peer.newest.acquire)
-    yield DirectConnection(connection)
+    yield DirectConnection(connection, longest_seconds=longest_seconds, clock=clock)
     await connection.disconnect()
 
 
@@ -171,15 +179,14 @@ async def test_a_large_answer_may_take_longer_if_it_comes_steadily(direct, peer,
         assert await asking == [b"x" * 2 * STEADY_BYTES]
 
 
-@pytest.mark.parametrize("longest", [2.6, 2.8])
-async def test_even_a_steady_answer_has_an_end(direct, peer, clock, longest, monkeypatch):
-    monkeypatch.setattr(pool, "LONGEST_SECONDS", longest * LIMIT_SECONDS)
+@pytest.mark.parametrize("longest_seconds", [2.6 * LIMIT_SECONDS, 2.8 * LIMIT_SECONDS])
+async def test_even_a_steady_answer_has_an_end(direct, peer, clock, longest_seconds):
     asking = await asked(direct)
     await comes(peer, b"$%d\r\n" % (3 * STEADY_BYTES))
     for _ in range(3):
         await comes(peer, b"x" * STEADY_BYTES)
         await clock.raise_last(0.9)
-    if longest < 3 * 0.9:
+    if longest_seconds < 3 * 0.9 * LIMIT_SECONDS:
         with pytest.raises(AnswerLate):
             await asking
     else:

@@ -10,7 +10,6 @@ import pytest
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.redis_client import pool as pool_module
 from rsnotify.redis_client.client import RedisClient, Script
 from rsnotify.redis_client.pool import AskCommands, Pool, round_trip
 from tests.support.threaded_peer import ThreadedPeer
@@ -138,8 +137,7 @@ async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(pe
     await client.aclose()
 
 
-async def test_a_repetition_has_only_what_is_left_of_the_time(peer, monkeypatch):
-    monkeypatch.setattr(pool_module, "LEAST_SECONDS", 0.1)
+async def test_a_repetition_has_only_what_is_left_of_the_time(peer):
     pool = Pool(**peer.options(seconds=60), max_connections=1, timeout=5)
     async with asyncio.timeout(30):
         with pytest.raises(TryAgain, match="no answer in time"):

@@ -38,12 +38,13 @@ class Unreadable(Rejected):
     """There is no list at this path or address, or none that may be read."""
 
 
-def entries_of(place: str) -> Iterator[Entry]:
-    """Every entry of the list at a path or URL, or of all lists that it is an index of."""
+def entries_of(place: str, most_bytes: int = DOCUMENT_BYTES) -> Iterator[Entry]:
+    """Every entry of the list at a path or URL, or of all lists that it is an index of; no document
+    may have more bytes, decompressed."""
     walk = IndexWalk(place, locate=joined if _is_url(place) else _part)
     for each in walk:
         parts = list[str]()
-        head = yield from _document(each, parts)
+        head = yield from _document(each, parts, most_bytes)
         if head.root == "sitemapindex":
             for wrong in walk.under(parts):
                 raise Rejected(wrong)
@@ -60,21 +61,21 @@ def _part(index: str, loc: str) -> str:
     )
 
 
-def _document(place: str, parts: list[str]) -> Generator[Entry, None, Head]:
+def _document(place: str, parts: list[str], most_bytes: int) -> Generator[Entry, None, Head]:
     """The entries of one document in all its pages; of an index, the parts, which are none."""
     pages = PageWalk(place, joined if _is_url(place) else _part)
     has_more = True
     while has_more:
-        has_more = yield from _page(pages, parts)
+        has_more = yield from _page(pages, parts, most_bytes)
     return pages.heads[0]
 
 
-def _page(pages: PageWalk, parts: list[str]) -> Generator[Entry, None, bool]:
+def _page(pages: PageWalk, parts: list[str], most_bytes: int) -> Generator[Entry, None, bool]:
     """The entries of one page; whether there is another one."""
     stream, place = DocumentStream(), pages.url
     try:
         with closing(_opened(place)) as file:
-            for entries in _read(stream, file):
+            for entries in _read(stream, file, most_bytes):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
                 if not entries:
@@ -96,12 +97,12 @@ def _page(pages: PageWalk, parts: list[str]) -> Generator[Entry, None, bool]:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
 
 
-def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:
+def _read(stream: DocumentStream, file: IO[bytes], most_bytes: int) -> Iterator[list[Entry]]:
     total = 0
     for piece in _unpacked(file):
         total += len(piece)
-        if total > DOCUMENT_BYTES:
-            raise Rejected(f"the document is longer than {DOCUMENT_BYTES} bytes")
+        if total > most_bytes:
+            raise Rejected(f"the document is longer than {most_bytes} bytes")
         yield stream.feed(piece)
     yield stream.close()
 

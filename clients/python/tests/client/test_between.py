@@ -12,7 +12,8 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
-from rsnotify_client import between, changes_between
+from rsnotify_client import changes_between
+from rsnotify_client.between import entries_of
 
 HEAD = (
     '<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -141,14 +142,12 @@ def test_an_empty_list_deletes_all_if_that_is_said_to_be_meant(lists):
         told(lists.old, lists.new, 99.9)
 
 
-def test_a_list_has_an_end(lists, monkeypatch):
+def test_a_list_has_an_end(lists):
     lists.between(url("a"), url("a"))
-    size = lists.new.stat().st_size
-    monkeypatch.setattr(between, "DOCUMENT_BYTES", size)
-    assert lists.changes() == []
-    monkeypatch.setattr(between, "DOCUMENT_BYTES", size - 1)
+    place, size = str(lists.new), lists.new.stat().st_size
+    assert [each.loc for each in entries_of(place, size)] == ["http://example.com/a"]
     with pytest.raises(Rejected, match=f"is longer than {size - 1} bytes"):
-        lists.changes()
+        list(entries_of(place, size - 1))
 
 
 def test_a_file_that_is_not_there_is_named(lists):
