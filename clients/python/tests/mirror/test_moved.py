@@ -1,6 +1,8 @@
 """A Source that moves: within its site its copy follows, to another host when it is told so."""
 
 import asyncio
+import random
+import signal
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +18,7 @@ from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.versions import Versions
+from tests.support.amount import amount
 from tests.support.forks import Spawned
 from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import CAPABILITIES, Source, digest
@@ -157,6 +160,35 @@ async def test_versions_that_were_kept_are_of_the_new_address(source, copy, new,
     with Versions(kept) as versions:
         found = [each.length for each in versions.of(new.loc("a.txt"))]
     assert found == [len(b"first a"), len(b"second")]
+
+
+KILLS = amount(4, evidence=40)
+RESOURCES = amount(500, evidence=5_000)
+
+
+async def test_a_copy_that_moves_is_whole_whenever_it_is_killed(source, copy, new, tmp_path):
+    for number in range(RESOURCES):
+        source.add(f"{number % 50}/r{number}", b"%d" % number)
+    source.list_resources()
+    old, url = source.url + CAPABILITIES, new.url + CAPABILITIES
+    assert await mirrored(old, copy)
+    moves(source, new)
+    words = ["mirror", "--moved", old, url, str(copy), "--once"]
+    chance, killed = random.Random(3), 0
+    with (tmp_path / "log").open("ab") as log:
+        while killed < KILLS:
+            running = Spawned(words, clean_environment(), log.fileno())
+            with running.stdout:
+                await asyncio.sleep(chance.random())
+                running.send_signal(signal.SIGKILL)
+                await asyncio.to_thread(running.wait)
+            killed += 1
+    assert await mirrored(url, copy, moved_from=old)
+    assert fetched(new) == set()
+    assert contents(copy) == sorted(new.resources.values())
+    assert [each.name for each in copy.iterdir() if not each.name.startswith(".")] == [
+        new.url.removeprefix("http://")
+    ]
 
 
 async def test_what_nothing_proves_is_fetched_again(source, copy, new):
