@@ -24,7 +24,7 @@ from rsnotify.resourcesync.delete_guard import too_many
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.address import canonical, host_of, joined, without_tokens
+from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
@@ -235,7 +235,7 @@ class Planner:
             await self._move(known, self._options.moved_from, url)
             return
         to = await moved_to(self._web, known)
-        if to is None or host_of(to) != host_of(url):
+        if to is None or canonical(to) != canonical(url):
             directory = self.state.directory
             raise InvalidSettings(
                 f"{directory} is the mirror of {known}: give that address, "

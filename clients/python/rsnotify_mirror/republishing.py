@@ -226,6 +226,7 @@ class Republisher:
             on_refused=lambda refused: self._loop.call_soon_threadsafe(self._note, refused),
         )
         self._keeping = asyncio.create_task(self._keep())
+        self._keeping.add_done_callback(self._ended)
         return self
 
     async def __aexit__(
@@ -240,6 +241,12 @@ class Republisher:
         self._hub.close()
         self._threads.close()
 
+    def _ended(self, keeping: asyncio.Task[None]) -> None:
+        """Whoever waits for the next attempt waits no more; what nobody foresaw is logged."""
+        self._attempted.set()
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            log.error("nothing more is published: %s", error, exc_info=error)
+
     async def is_done(self) -> bool:
         """Whether the hub has all that the copy has; that is waited for, as long as it goes on."""
         await self._looked.wait()
@@ -250,16 +257,28 @@ class Republisher:
                 return False
             await self._attempted.wait()
             self._attempted.clear()
+            if self._keeping.done():
+                await self._keeping
             if self._trouble is not None and (
                 not is_passing(self._trouble) or self._loop.time() > until
             ):
                 return False
+        while (problem := await self._flushed()) is not None:
+            if problem:
+                self._say(f"not published: {problem}")
+                return False
+        return not self._refused
+
+    async def _flushed(self) -> str | None:
+        """None if nothing waits any more; why, if it waits in vain; empty if it goes on."""
+        before = self._sender.published
         try:
             await beside(self._threads, self._sender.flush, PATIENCE_SECONDS)
-        except (TimedOut, Rejected, OutboxError) as error:
-            self._say(f"not published: {getattr(error, 'detail', error)}")
-            return False
-        return not self._refused
+        except TimedOut as error:
+            return "" if self._sender.published > before else str(error)
+        except (Rejected, OutboxError) as error:
+            return str(error)
+        return None
 
     @property
     def _is_loaded(self) -> bool:

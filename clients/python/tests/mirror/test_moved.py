@@ -65,6 +65,17 @@ async def test_a_copy_follows_a_permanent_redirect_within_its_site(source, copy,
     assert await mirrored(f"{source.url}/new/list.xml", copy)
 
 
+async def test_a_redirect_to_another_document_of_the_site_is_no_move_to_this_one(source, copy):
+    """A site has several sets: the copy goes where its own Capability List leads."""
+    assert await mirrored(source.url + CAPABILITIES, copy)
+    for name in ("/new/list.xml", "/other/list.xml"):
+        source.documents[name] = source.documents[CAPABILITIES]
+    redirect(source, CAPABILITIES, "/new/list.xml")
+    with pytest.raises(InvalidSettings, match="is the mirror of"):
+        await mirrored(f"{source.url}/other/list.xml", copy)
+    assert await mirrored(f"{source.url}/new/list.xml", copy)
+
+
 @pytest.mark.parametrize("status", [302, 303, 307])
 async def test_a_redirect_for_a_time_is_no_move(source, copy, status):
     assert await mirrored(source.url + CAPABILITIES, copy)
