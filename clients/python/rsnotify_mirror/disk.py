@@ -169,9 +169,15 @@ class Disk:
         except OSError as error:
             if error.errno not in NO_LINK:
                 raise
-            part = f"{there}.part"
-            _copy_to(source, file, folder, part)
-            os.rename(part, there, src_dir_fd=folder, dst_dir_fd=folder)
+            self.copy_to(other, path, name)
+
+    def copy_to(self, other: "Disk", path: str, name: str) -> None:
+        """Copy a file into another directory; it has its name there once it is whole."""
+        source, file = self._at(path)
+        folder, there = other._at(name, create=True)
+        part = other._folder(PARTS, create=True)
+        _copy_to(source, file, part, SMALL)
+        os.rename(SMALL, there, src_dir_fd=part, dst_dir_fd=folder)
 
     def move(self, path: str, new: str) -> list[str]:
         """Move a file within the copy; the folders that are gone with it are returned."""

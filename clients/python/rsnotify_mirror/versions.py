@@ -87,10 +87,11 @@ class Versions:
             raise InvalidSettings(f"{directory} has no versions: keep some with --keep-versions")
         self._disk = Disk(directory)
         with self.checked():
-            self._database = open_file(path)
+            self._database = open_file(path, mode="rw" if copy is None else "rwc")
             format_of(self._database, path, FORMAT)
-            keep(self._database)
-            self._database.executescript(f"{_TABLES} PRAGMA user_version = {FORMAT};")
+            if copy is not None:
+                keep(self._database)
+                self._database.executescript(f"{_TABLES} PRAGMA user_version = {FORMAT};")
         if copy is not None:
             self._claim(copy.absolute())
         self._bytes: int = self._ask("SELECT coalesce(sum(length), 0) FROM version")
@@ -264,15 +265,18 @@ class Versions:
         yield KeptVersion(row.loc, begins, None, digest, have.length, row.path, "")
 
     def write(self, version: KeptVersion, out: Disk) -> bool:
-        """Write a version to its place; False if something is there, or its file has gone."""
+        """Write a version to its place; False if something is there, or its file has gone.
+
+        It is a file of its own: whoever works with it changes no version.
+        """
         if out.status(version.path) is not None:
             return False
         assert self.copy is not None  # noqa: S101
         with suppress(FileNotFoundError):
             if version.ended is not None:
-                self._disk.link_to(out, version.file, version.path)
+                self._disk.copy_to(out, version.file, version.path)
             else:
                 with closing(Disk(self.copy)) as copy:
-                    copy.link_to(out, version.path, version.path)
+                    copy.copy_to(out, version.path, version.path)
             return True
         return False

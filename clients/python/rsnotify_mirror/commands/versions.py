@@ -88,6 +88,7 @@ def _write(kept: Versions, moment: Position, out: Path) -> int:
                 written += 1
             else:
                 missing.append(each.loc)
+        disk.sweep(list)
     for loc in missing:
         typer.echo(f"left out: {loc}: its file is not there, or another has its place", err=True)
     typer.echo(f"{out}: {counted(written, 'resource')} of {moment}", err=True)

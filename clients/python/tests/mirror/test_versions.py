@@ -76,6 +76,9 @@ async def test_the_copy_is_written_as_it_was(source, copy, kept, tmp_path):
             assert all(versions.write(each, disk) for each in versions.at(moment))
             disk.close()
         assert contents(out) == sorted(world.values())
+        for each in out.rglob("*.txt"):
+            each.write_bytes(b"what somebody has made of it")
+    assert b"what" not in b"".join([*contents(copy), *contents(kept)])
 
 
 async def test_a_version_is_a_link_and_takes_no_room(source, copy, kept):
@@ -239,6 +242,7 @@ async def test_the_command_lists_versions_and_writes_the_copy_as_it_was(
     status, _, said = command(str(kept), "--at", str(source.at), "--out", str(out))
     assert (status, "3 resources" in said) == (0, True)
     assert contents(out) == [b"first a", b"first b", b"first c"]
+    assert [each.name for each in out.iterdir()] == [source.url.removeprefix("http://")]
     for words, problem in (
         (("--at", str(source.at), "--out", str(out)), "it holds files"),
         ((), "give a LOC"),
