@@ -14,12 +14,10 @@ from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
-from rsnotify.live.reading import PASSED_CHANGES
+from rsnotify.live.reading import PASSED_CHANGES, PASSED_SECONDS
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import Notification, begun_at, render_nothing
-
-PASSED_SECONDS = 25.0  # that what is not for a reader is passed over, before it is told where it is
 
 
 class FilteredReaders(ChannelReaders):

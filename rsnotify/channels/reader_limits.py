@@ -11,11 +11,11 @@ from typing import NamedTuple
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.http.connection_limits import LimitedCounts
+from rsnotify.live.reading import FILTERS
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName
 
 RETRY_SECONDS = 10
-FILTERS = 200  # of a channel's readers: each change is held against each of them
 
 
 class Audience(NamedTuple):

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 
 from rsnotify.access.query import render_cursors
 from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
-from rsnotify.channels.filtered import PASSED_SECONDS
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
-from rsnotify.live.reading import PASSED_CHANGES
+from rsnotify.live.reading import PASSED_CHANGES, PASSED_SECONDS
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import Notification, begun_at, render_nothing

@@ -94,6 +94,8 @@ class Filter:
 
     def known_since(self, since: str) -> Self:
         """The same filter for a set whose changes say what their resources were since then."""
+        if since == self._since:
+            return self
         given = ([value for name, value in self.pairs if name == each] for each in FILTER)
         return type(self)(*given, since=since)
 

@@ -70,6 +70,10 @@ class Deliverer:
             raise RightLost(lost)
         if owed is None or subscriber.gone:
             return
+        if not owed.count:  # nothing of it was for the subscriber: it only moves on
+            passed = msgspec.structs.replace(subscriber.progress, cursor=int(owed.until))
+            subscriber.advance(passed)
+            return
         headers = delivery_headers(
             owed,
             subscriber.channel,
@@ -79,6 +83,7 @@ class Deliverer:
             algorithm=self._algorithm,
             timestamp=self._clock.now() // MICROSECONDS,
             topic=own_topic(subscriber.channel, subscriber.subscription.topic),
+            wanted=subscriber.subscription.wanted,
         )
         maybe_stale = monotonic() - subscriber.answered < KEEP_ALIVE_SECONDS
         answer = await self._dialler.post(
@@ -96,15 +101,18 @@ class Deliverer:
         cursor = Position(subscriber.progress.cursor)
         try:
             feed = self._journals.feed(subscriber.channel)
+            subscriber.passed = 0
+            wanted = await self._journals.known_filter(subscriber.filter, [subscriber.channel])
+            subscriber.filter = wanted
             try:
-                return await self._journals.reading.batch_after(feed, cursor)
+                return await self._journals.reading.matching_after(feed, cursor, wanted)
             except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
                 begins = Position(error.begins)
             subscriber.advance(
                 msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
             )
-            return await self._journals.reading.batch_after(feed, begins)
+            return await self._journals.reading.matching_after(feed, begins, wanted)
         except Rejected:  # the set has been removed: the owner of the share notifies the peer
             return None
 

@@ -8,6 +8,7 @@ from rsnotify.websub.subscription import Subscription
 
 NO_SET = "this hub no longer serves the topic"
 PRIVATE = "the topic has become private"
+NO_FILTERS = "the set no longer allows filters by type and collection"
 REVOKED = "the token that the subscription was made with has been revoked"
 
 
@@ -35,4 +36,7 @@ class Rights:
             return NO_SET
         if kept.private and not subscription.by_token:
             return PRIVATE
+        wanted = subscription.filter
+        if wanted is not None and wanted.looks_back and not kept.filters:
+            return NO_FILTERS
         return REVOKED if subscription.token in self._revoked else None

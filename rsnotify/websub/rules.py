@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from zlib import crc32
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import (
@@ -244,17 +245,19 @@ def delivery_headers(
     algorithm: str,
     timestamp: int,
     topic: str | None = None,
+    wanted: str = "",
 ) -> dict[str, str]:
     """WEBSUB 21, 22 and 25; a callback that has missed changes is led to the Change Lists.
 
-    `topic`: what the Source calls the channel, if that is what was subscribed to.
+    `topic`: what was subscribed to, if it is not the hub's own name for all of the channel.
+    `wanted`: which changes, if not all.
     """
     headers = owed.derived(  # the same for all subscribers of a topic
         f"websub {topic or ''}",
         lambda owed: {
             "Content-Type": CONTENT_TYPE,
             "Link": render_links(channel, base_url, topic),
-            "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
+            "webhook-id": notification_id(channel, Interval(owed.from_, owed.until), wanted),
         },
     )
     if has_missed and channel.kind == "change":
@@ -268,10 +271,12 @@ def delivery_headers(
     )
 
 
-def notification_id(channel: ChannelName, interval: Interval) -> str:
-    """The same for every repetition. Standard Webhooks wants no full stop in it."""
+def notification_id(channel: ChannelName, interval: Interval, wanted: str = "") -> str:
+    """The same for every repetition, and for nothing else that a callback may get. Standard
+    Webhooks wants no full stop in it."""
     set_name = channel.set_name.replace(".", "~")
-    return f"{set_name}-{channel.kind}-{int(interval.from_)}-{int(interval.until)}"
+    part = f"-{crc32(wanted.encode()):x}" if wanted else ""
+    return f"{set_name}-{channel.kind}-{int(interval.from_)}-{int(interval.until)}{part}"
 
 
 def signing_headers(

@@ -12,6 +12,7 @@ from time import monotonic
 
 from yarl import URL
 
+from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.websub.rules import authority
 from rsnotify.websub.subscription import Progress, Subscription
@@ -83,6 +84,8 @@ class Subscriber:
     channel: ChannelName = field(init=False)
     host: str = field(init=False)
     url: URL = field(init=False)
+    filter: Filter | None = field(init=False)  # of the changes that it is for
+    passed: int = 0  # changes that were not for it, since it was called or moved on
     prompt: bool = False
     gone: bool = False
     timer: asyncio.TimerHandle | None = None
@@ -94,6 +97,7 @@ class Subscriber:
         self.channel = self.subscription.channel
         self.host = authority(self.subscription.callback)
         self.url = URL(self.subscription.callback, encoded=True)
+        self.filter = self.subscription.filter
 
     def advance(self, progress: Progress) -> None:
         """Note it in memory; many are written to Redis together a moment later."""

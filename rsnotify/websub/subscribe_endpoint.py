@@ -33,7 +33,7 @@ from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.change_filter import Filter
+from rsnotify.resourcesync.change_filter import FILTER, Filter
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import (
@@ -129,15 +129,16 @@ class WebSubEndpoint:
     async def _accepted(self, request: Request, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep."""
         token = ""
-        if asked.mode == "unsubscribe" and await self._has_subscribed(request, asked):
-            channel = self._channel(request, asked.topic)
-        else:
-            channel = await self._known_channel(request, asked.topic)
+        channel, filter_ = self._part(request, asked.topic)
+        wanted = "" if filter_ is None else str(filter_)
+        if asked.mode == "subscribe" or not await self._has_subscribed(asked, channel, wanted):
+            await self._require_known(request, channel, asked.topic)
         record = self._journals.record(channel.set_name)
         if asked.mode == "subscribe":
             token = await self._access.require_reader(request, channel.set_name, record)
             if token.startswith(JWT):
                 raise Rejected(OUTLIVES, status=403)
+            await self._journals.known_filter(filter_, [channel])
         return PendingRequest(
             order=asked.mode,
             topic=asked.topic,
@@ -149,25 +150,40 @@ class WebSubEndpoint:
             by_token=record.private,
             token=token,
             client_address=self._base_url.client_address(request),
+            wanted=wanted,
         )
 
-    async def _has_subscribed(self, request: Request, asked: SubscriptionRequest) -> bool:
+    async def _has_subscribed(
+        self, asked: SubscriptionRequest, channel: ChannelName, wanted: str
+    ) -> bool:
         """Whether there is one: its callback may end it whatever became of its token."""
-        channel = self._channel(request, asked.topic)
         if channel.set_name not in self._journals.sets:
             return False
-        share, id_ = share_of(asked.callback), subscription_id(channel, asked.callback)
+        share, id_ = share_of(asked.callback), subscription_id(channel, asked.callback, wanted)
         return await self._store.at(share, id_) is not None
 
     async def _known_channel(self, request: Request, topic: str) -> ChannelName:
         """The channel with this topic, if the peer may know of it."""
         channel = self._channel(request, topic)
+        await self._require_known(request, channel, topic)
+        return channel
+
+    async def _require_known(self, request: Request, channel: ChannelName, topic: str) -> None:
         try:
             record = self._journals.sets.get(channel.set_name)
             await self._access.require_aware(request, channel.set_name, record)
         except NoSuchSet:
             raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404) from None
-        return channel
+
+    def _part(self, request: Request, topic: str) -> tuple[ChannelName, Filter | None]:
+        """The channel of a topic, and which of its changes: those of an address with a filter."""
+        channel = self._channel(request, topic)
+        address, _, query = topic.partition("?")
+        if not channel.set_name and query:
+            channel = channel_of(address, self._bases(request)) or channel
+        if not channel.set_name or address == topic:
+            return channel, None
+        return channel, filter_of(parse_query(query.encode(), FILTER), channel.kind)
 
     def _channel(self, request: Request, topic: str) -> ChannelName:
         """The channel at an address of the hub, or of its Source; of no set if unknown."""

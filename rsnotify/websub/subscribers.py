@@ -8,6 +8,7 @@ once its subscription has ended. `docs/design.md` has a drawing of it.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
@@ -16,13 +17,14 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
+from rsnotify.live.reading import FILTERS, PASSED_CHANGES, PASSED_SECONDS
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.delivery import Deliverer, Delivery
 from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LeaseClock
 from rsnotify.websub.share import Share, Subscriber
-from rsnotify.websub.subscription import Progress, Subscription, seconds_left
+from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, seconds_left
 from rsnotify.websub.subscription_store import Subscriptions
 
 log = logging.getLogger(__name__)
@@ -31,24 +33,58 @@ WOKEN_AT_ONCE = 100
 
 
 class ChannelWatcher:
-    """A channel's idle subscribers, and those that its newest notification has woken."""
+    """A channel's idle subscribers, and those that its newest notification has woken. Those who
+    want a part are idle, too, while nothing comes for them; they move on now and then."""
 
     writes = 0  # a push only wakes subscribers
 
     def __init__(self, feed: Feed, subscribers: "Subscribers") -> None:
         self.feed = feed
-        self.idle: set[Subscriber] = set()
+        self._idle: set[Subscriber] = set()
+        self._idle_in_part: dict[Subscriber, None] = {}
+        self._timer: asyncio.TimerHandle | None = None  # until the latter move on
         self.woken: list[Subscriber] = []
         self.ended = False
         self._subscribers = subscribers
         self._is_scheduled = False
         feed.watch(self)
 
-    def push(self, notification: Notification | None = None) -> None:  # noqa: ARG002
+    def rest(self, subscriber: Subscriber) -> None:
+        """It has everything."""
+        if subscriber.filter is None:
+            self._idle.add(subscriber)
+        else:
+            self._idle_in_part[subscriber] = None
+
+    def leave(self, subscriber: Subscriber) -> None:
+        self._idle.discard(subscriber)
+        self._idle_in_part.pop(subscriber, None)
+
+    def push(self, notification: Notification | None = None) -> None:
         """Wake the idle subscribers: they read what they are owed when it is their turn."""
-        self.woken.extend(self.idle)
-        self.idle.clear()
-        if not self._is_scheduled:
+        self.woken.extend(self._idle)
+        self._idle.clear()
+        for subscriber in [*self._idle_in_part]:
+            if notification is None or _is_for(subscriber, notification):
+                del self._idle_in_part[subscriber]
+                self.woken.append(subscriber)
+        if self._idle_in_part and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(PASSED_SECONDS, self._move_on)
+        self._schedule()
+
+    def _move_on(self) -> None:
+        """Wake those who have passed something over, so that their positions are not left behind
+        what is kept."""
+        self._timer = None
+        passed = [each for each in self._idle_in_part if each.passed]
+        for subscriber in passed:
+            del self._idle_in_part[subscriber]
+        self.woken.extend(passed)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self.woken and not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._place_some)
 
@@ -73,6 +109,14 @@ class ChannelWatcher:
             asyncio.get_running_loop().call_soon(self._place_some)
 
 
+def _is_for(subscriber: Subscriber, notification: Notification) -> bool:
+    """Whether it is to be called with this, or to move on."""
+    if subscriber.filter is None or subscriber.filter.pick(notification) is not None:
+        return True
+    subscriber.passed += notification.count
+    return subscriber.passed >= PASSED_CHANGES
+
+
 class Subscribers:
     """Every subscriber that this process looks after."""
 
@@ -90,6 +134,7 @@ class Subscribers:
         self._queue = queue
         self.deliverer = deliverer
         self.watchers: dict[ChannelName, ChannelWatcher] = {}
+        self._wanted: dict[ChannelName, Counter[str]] = {}  # by how many each part
 
     @property
     def are_waking(self) -> bool:
@@ -106,10 +151,19 @@ class Subscribers:
             if subscription.is_over(self._clock.now()):  # our clock has not seen it end
                 subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
             share.subscribers[id_] = subscriber
+            if subscription.wanted:
+                self._wanted.setdefault(subscription.channel, Counter())[subscription.wanted] += 1
             self.place(subscriber)
         else:
             subscriber.subscription = subscription
             self.retry(subscriber)
+
+    def refusal(self, request: PendingRequest) -> str | None:
+        """Why there is no room for a subscription: its filter would be one too many."""
+        known = self._wanted.get(request.channel, Counter())
+        if not request.wanted or len(known) < FILTERS or request.wanted in known:
+            return None
+        return f"{request.channel} has subscribers with {FILTERS} different filters: take all of it"
 
     def drop(self, share: Share, id_: str) -> None:
         subscriber = share.subscribers.pop(id_, None)
@@ -132,7 +186,17 @@ class Subscribers:
         subscriber.share.suspended.discard(subscriber)
         watcher = self.watchers.get(subscriber.channel)
         if watcher is not None:
-            watcher.idle.discard(subscriber)
+            watcher.leave(subscriber)
+        if subscriber.subscription.wanted:
+            self._forget_wanted(subscriber.channel, subscriber.subscription.wanted)
+
+    def _forget_wanted(self, channel: ChannelName, wanted: str) -> None:
+        known = self._wanted[channel]
+        known[wanted] -= 1
+        if not known[wanted]:
+            del known[wanted]
+        if not known:
+            del self._wanted[channel]
 
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
         """End these, but for those whose callback has confirmed them again meanwhile.
@@ -174,7 +238,7 @@ class Subscribers:
         elif subscriber.progress.cursor < watcher.feed.tail.head:
             self._queue.add(Delivery(subscriber, self.deliverer, self))
         else:
-            watcher.idle.add(subscriber)
+            watcher.rest(subscriber)
 
     def end_wait(self, subscriber: Subscriber) -> None:
         subscriber.stop_timer()

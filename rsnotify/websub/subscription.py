@@ -9,12 +9,14 @@ Nothing here reads a clock.
 
 import hashlib
 from typing import Literal
+from urllib.parse import parse_qs
 from zlib import crc32
 
 import msgspec
 
 from rsnotify.outbound.answer import CallAnswer
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change_filter import Filter, parse_filter
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify.resourcesync.retry import retry_after_seconds
 from rsnotify.websub.rules import LONGEST_RETRY_AFTER, authority, wait_seconds
@@ -39,6 +41,7 @@ class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     by_token: bool = False
     token: str = ""
     client_address: str = ""
+    wanted: str = ""  # which changes: a filter as its canonical query; empty if all
 
     @property
     def channel(self) -> ChannelName:
@@ -46,7 +49,7 @@ class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def subscription_id(self) -> str:
-        return subscription_id(self.channel, self.callback)
+        return subscription_id(self.channel, self.callback, self.wanted)
 
 
 class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,10 +65,20 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     by_token: bool = False  # the subscriber may read the set if it is private
     token: str = ""  # the key of its token: the subscription ends when that is revoked
     client_address: str = ""  # that of its request, for which it counts
+    wanted: str = ""  # as in its request
 
     @property
     def channel(self) -> ChannelName:
         return ChannelName(self.set_name, self.kind)
+
+    @property
+    def id(self) -> str:
+        return subscription_id(self.channel, self.callback, self.wanted)
+
+    @property
+    def filter(self) -> Filter | None:
+        """Which changes it is for; None if all."""
+        return parse_filter(parse_qs(self.wanted)) if self.wanted else None
 
     def is_over(self, now: int) -> bool:
         """WEBSUB 18: whether its lease has ended."""
@@ -83,9 +96,10 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     missed: bool = False  # deleted changes: the next notification has a gap before it
 
 
-def subscription_id(channel: ChannelName, callback: str) -> str:
+def subscription_id(channel: ChannelName, callback: str, wanted: str = "") -> str:
     """WEBSUB 6: the key is the topic and the callback."""
-    return hashlib.sha256(f"{channel}\n{callback}".encode()).hexdigest()[:16]
+    key = f"{channel}\n{callback}" + (f"\n{wanted}" if wanted else "")
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def share_of(callback: str) -> int:
@@ -113,6 +127,7 @@ def confirmed(
         by_token=request.by_token,
         token=request.token,
         client_address=request.client_address,
+        wanted=request.wanted,
     )
 
 

@@ -29,7 +29,6 @@ from rsnotify.websub.subscription import (
     Progress,
     Subscription,
     share_of,
-    subscription_id,
 )
 from rsnotify.websub.subscription_counts import UNLIMITED, SubscriptionCounts
 
@@ -159,7 +158,7 @@ class Subscriptions:
     async def remove(self, subscription: Subscription, reason: str) -> None:
         """Like `deny`, but removed at once."""
         share = share_of(subscription.callback)
-        id_ = subscription_id(subscription.channel, subscription.callback)
+        id_ = subscription.id
         await self._client.durably([SCRIPT.command(share_keys(share), "remove", id_)])
         self.note_end(id_, subscription)
         await self.deny(subscription, reason)

@@ -84,6 +84,8 @@ class Verification(Call):
         """What the callback answers; None if it will be asked again."""
         match self.request.order:
             case "subscribe":
+                if (refusal := self._verifier.subscribers.refusal(self.request)) is not None:
+                    return await self._refuse(refusal)
                 head = await self._head()
                 verified_at = self._verifier.clock.now()  # WEBSUB 18: before the request goes out
                 confirms = await self._ask()
@@ -120,6 +122,14 @@ class Verification(Call):
             wrong = "another body than the challenge" if answer.succeeded else answer.text
             log.info("%s does not confirm: %s", request.callback, wrong)
         return confirms
+
+    async def _refuse(self, reason: str) -> VerificationResult | None:
+        """WEBSUB 15: there is no room for it."""
+        request = self.request
+        answer = await self._verifier.dialler.get(
+            denial_url(request.callback, request.topic, reason)
+        )
+        return None if self._is_asked_again(answer) else VerificationResult(confirms=False)
 
     async def _notify_of_denial(self) -> VerificationResult | None:
         """WEBSUB 15: the callback is notified, whatever it answers."""

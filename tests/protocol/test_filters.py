@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
 
-from rsnotify.channels.reader_limits import FILTERS
+from rsnotify.live.reading import FILTERS
 from tests.protocol.test_channels import close_of
 from tests.support.running import PATIENT_SECONDS, RunningHub
 

@@ -10,12 +10,12 @@ from rsnotify.channels import filtered
 from rsnotify.channels.filtered import FilteredReaders
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
-from rsnotify.channels.reader_limits import FILTERS, ReaderLimits
+from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.live.cache import Tail
 from rsnotify.live.feed import Feed
-from rsnotify.live.reading import PASSED_CHANGES, Reading
+from rsnotify.live.reading import FILTERS, PASSED_CHANGES, Reading
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import (

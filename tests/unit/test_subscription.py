@@ -69,7 +69,9 @@ def test_all_callbacks_of_a_host_belong_to_one_share():
 def test_the_key_is_the_topic_and_the_callback():
     change, framework = ChannelName("a", "change"), ChannelName("a", "framework")
     ids = {subscription_id(change, "http://b/"), subscription_id(framework, "http://b/")}
-    assert len(ids | {subscription_id(change, "http://c/")}) == 3
+    ids |= {subscription_id(change, "http://c/")}
+    parts = [subscription_id(change, "http://b/", each) for each in ("change=created", "type=a/b")]
+    assert len(ids | {*parts}) == 5
 
 
 def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday():

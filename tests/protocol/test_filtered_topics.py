@@ -1,0 +1,175 @@
+"""A WebSub topic with a filter: each change of its part is called once, and its cursor moves on."""
+
+import pytest
+
+from rsnotify.live.reading import FILTERS
+from tests.support.receivers import Receiver, answers, ask, has, subscribe, topic
+from tests.support.running import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PAPERS, THESES = "http://example.com/papers/", "http://example.com/theses/"
+PDF, HTML = "application/pdf", "text/html"
+
+
+async def shown(hub, receiver):
+    _, found = await hub.ask("GET", "/api/subscriptions")
+    return [each for each in found if each["callback"] == receiver.callback]
+
+
+async def subscribed(hub, receiver, name, query):
+    form = {
+        "hub.mode": "subscribe",
+        "hub.topic": f"{topic(hub, name)}?{query}",
+        "hub.callback": receiver.callback,
+    }
+    status, said = await hub.ask("POST", "/hub", data=form)
+    assert status == 202, said
+
+
+async def subscribed_for_good(hub, receiver, name, query, number=1):
+    await subscribed(hub, receiver, name, query)
+
+    async def is_there():
+        return len(await shown(hub, receiver)) == number
+
+    await until(is_there)
+
+
+async def test_a_callback_is_called_with_what_it_wants_alone(websub_hub, new_set):
+    async with Receiver() as receiver:
+        query = f"prefix={PAPERS}&change=created"
+        await subscribed_for_good(websub_hub, receiver, new_set, query)
+        for number in range(4):
+            await websub_hub.publish(f"{THESES}{number}", set_name=new_set)
+            await websub_hub.publish(f"{PAPERS}{number}", change="created", set_name=new_set)
+            await websub_hub.publish(f"{PAPERS}{number}", set_name=new_set)
+        await websub_hub.publish(f"{PAPERS}0", change="deleted", set_name=new_set)
+        await has(receiver, 5)
+        assert receiver.locs == [*(f"{PAPERS}{number}" for number in range(4)), f"{PAPERS}0"]
+        told = [each.notification for each in receiver.deliveries]
+        assert [each.from_ for each in told[1:]] == [each.until for each in told[:-1]]
+        link = receiver.deliveries[0].headers["link"]
+        assert f'<{topic(websub_hub, new_set)}?{query}>; rel="self"' in link
+
+
+async def test_a_callback_may_have_several_parts_and_each_is_another_notification(
+    websub_hub, new_set
+):
+    async with Receiver() as receiver:
+        await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        await subscribed_for_good(websub_hub, receiver, new_set, "change=updated", 2)
+        await websub_hub.publish(f"{PAPERS}1", set_name=new_set)
+        await has(receiver, 2)
+        assert receiver.locs == [f"{PAPERS}1"] * 2
+        ids = {each.headers["webhook-id"] for each in receiver.deliveries}
+        assert len(ids) == 2
+        same = f"prefix={PAPERS}".replace("/", "%2F")
+        await subscribed(websub_hub, receiver, new_set, same)  # renews the first
+        await has(receiver, 3, of="verifications")
+        assert len(await shown(websub_hub, receiver)) == 2
+        ended = {"hub.mode": "unsubscribe", "hub.callback": receiver.callback}
+        for query in (f"prefix={PAPERS}", "change=updated"):
+            asked = ended | {"hub.topic": f"{topic(websub_hub, new_set)}?{query}"}
+            assert (await websub_hub.ask("POST", "/hub", data=asked))[0] == 202
+
+        async def is_over():
+            return not await shown(websub_hub, receiver)
+
+        await until(is_over)
+
+
+async def test_a_cursor_moves_on_without_a_call(websub_hub, new_set):
+    async with Receiver() as receiver:
+        await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        locs = [f"{THESES}{number}" for number in range(1_000)]
+        end = (await websub_hub.publish(*locs, set_name=new_set))["until"]
+
+        async def has_moved():
+            (found,) = await shown(websub_hub, receiver)
+            return found["position"] == end
+
+        await until(has_moved)
+        assert receiver.deliveries == []
+        await websub_hub.publish(PAPERS, set_name=new_set)
+        await has(receiver, 1)
+        assert str(receiver.deliveries[0].notification.from_) == end
+
+
+async def test_what_was_missed_while_a_callback_failed_comes_in_part(websub_hub, new_set):
+    async with Receiver(post=answers("500 Failed")) as receiver:
+        await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        await websub_hub.publish(f"{PAPERS}1", set_name=new_set)
+        await has(receiver, 1)
+        await websub_hub.publish(f"{THESES}2", f"{PAPERS}3", set_name=new_set)
+        (found,) = await shown(websub_hub, receiver)
+        receiver.post = answers()
+        await websub_hub.ask("POST", f"/api/subscriptions/{found['id']}/retry")
+        await has(receiver, 2)
+        assert receiver.deliveries[1].locs == [f"{PAPERS}1", f"{PAPERS}3"]
+
+
+async def test_a_part_that_a_set_no_longer_allows_ends_with_the_reason(websub_hub, new_set):
+    async with Receiver() as receiver:
+        form = {
+            "hub.mode": "subscribe",
+            "hub.topic": f"{topic(websub_hub, new_set)}?type={PDF}",
+            "hub.callback": receiver.callback,
+        }
+        status, said = await websub_hub.ask("POST", "/hub", data=form)
+        assert (status, b"--filters" in said) == (400, True)
+        await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"filters": True})
+        await subscribed_for_good(websub_hub, receiver, new_set, f"type={PDF}")
+        for media_type in (PDF, HTML, HTML):
+            await websub_hub.publish(PAPERS, type=media_type, set_name=new_set)
+        await websub_hub.publish(THESES, type=PDF, set_name=new_set)
+        await has(receiver, 3)
+        assert receiver.locs == [PAPERS, PAPERS, THESES]
+        await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"filters": False})
+        await websub_hub.publish(THESES, type=PDF, set_name=new_set)
+        (denial,) = await has(receiver, 1, of="denials")
+        assert "no longer allows filters" in denial.query["hub.reason"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("prefix=", b"prefix is empty"),
+        ("prefix=/papers/", b"with a scheme"),
+        ("type=*", b"a media type"),
+        ("from=2026-11-20", b"unknown parameter 'from'"),
+    ],
+)
+async def test_a_topic_that_is_no_filter_is_refused(websub_hub, new_set, query, said):
+    form = {
+        "hub.mode": "subscribe",
+        "hub.topic": f"{topic(websub_hub, new_set)}?{query}",
+        "hub.callback": "http://127.0.0.1:9/callback",
+    }
+    status, body = await websub_hub.ask("POST", "/hub", data=form)
+    assert (status, said in body) == (400, True), body
+
+
+async def test_a_filter_more_than_a_channel_may_have_is_denied_with_the_reason(websub_hub, new_set):
+    async with Receiver() as receiver:
+        for number in range(FILTERS):
+            await subscribed(websub_hub, receiver, new_set, f"prefix=http://a/{number}")
+        await has(receiver, FILTERS, of="verifications")
+
+        async def are_there():
+            return len(await shown(websub_hub, receiver)) == FILTERS
+
+        await until(are_there)
+        await subscribed(websub_hub, receiver, new_set, "prefix=http://a/more")
+        (denial,) = await has(receiver, 1, of="denials")
+        assert f"{FILTERS} different filters" in denial.query["hub.reason"]
+        assert len(await shown(websub_hub, receiver)) == FILTERS
+
+
+async def test_a_topic_without_a_filter_is_as_before(websub_hub, new_set):
+    async with Receiver() as receiver:
+        await subscribe(websub_hub, receiver, new_set)
+        await websub_hub.publish(PAPERS, set_name=new_set)
+        await has(receiver, 1)
+        address = topic(websub_hub, new_set)
+        assert (await ask(websub_hub, "unsubscribe", address, receiver.callback))[0] == 202
