@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from time import time
 from types import TracebackType
@@ -38,6 +38,7 @@ from rsnotify_mirror.republishing import Republisher
 from rsnotify_mirror.state import GONE_SECONDS, MOVED, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.versions import Versions
+from rsnotify_mirror.warc import WarcFile
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
 ROUNDS = 10  # times that `once` reads the Change Lists again because something did not fit them
@@ -71,9 +72,21 @@ class AsyncMirror:
             self._options = replace(self._options, network=chosen)
         for option in ("keep_deleted", "keep_versions"):
             _check_apart(directory, getattr(self._options, option), option.replace("_", "-"))
-        self.state = State(directory)
         self._report_to = report
-        self._watch = Watch(self.state, self.sums, on_status)
+        with ExitStack() as opened:  # what is refused leaves nothing open, nor the directory taken
+            self.state = State(directory)
+            opened.callback(self.state.close)
+            self._watch = Watch(self.state, self.sums, on_status)
+            self._disk = Disk(directory)
+            opened.callback(self._disk.close)
+            self._kept = _kept(self._options.keep_deleted)
+            opened.callback(_close, self._kept)
+            self._versions = self._kept_versions(directory)
+            opened.callback(_close, self._versions)
+            self._warc = self._opened_warc()
+            opened.callback(_close, self._warc)
+            self._republisher = self._republishing(republish, network)
+            self._opened = opened.pop_all()
         self.web = Web(
             token,
             url,
@@ -82,18 +95,15 @@ class AsyncMirror:
             same_site=self._options.same_site,
             per_server=self._options.per_host,
         )
-        self._disk = Disk(directory)
-        self._kept = _kept(self._options.keep_deleted)
-        self._versions = self._kept_versions(directory)
         self._fetcher = Fetcher(self.web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
-        self._republisher = self._republishing(republish, network)
         self._store = Store(
             *(self.state, self._disk, self.web, self._fetcher, self._options),
             kept=self._kept,
             hook=hook,
             announcing=self._republisher,
             versions=self._versions,
+            warc=self._warc,
         )
         self._workers = Workers(self.state, self._store, self._report, self._options)
         self._planner = Planner(
@@ -118,13 +128,8 @@ class AsyncMirror:
         traceback: TracebackType | None,
     ) -> None:
         await self.web.close()
-        with closing(self.state), closing(self._disk), ExitStack() as kept:
-            if self._kept is not None:
-                kept.callback(self._kept.close)
-            if self._versions is not None:
-                kept.callback(self._versions.close)
-            with self.state.checked(), self._disk.checked():
-                self._disk.sweep(self.state.begun)
+        with self._opened, self.state.checked(), self._disk.checked():
+            self._disk.sweep(self.state.begun)
 
     # What a caller wants ------------------------------------------------------------------------
 
@@ -159,6 +164,13 @@ class AsyncMirror:
             self.state.call_again(time())
         if self._republisher is None:
             self.state.set_fact(PLACE, None)  # what is stored now is not published
+
+    def _opened_warc(self) -> WarcFile | None:
+        if self._options.warc is None:
+            return None
+        if not self._options.has_files:
+            raise InvalidSettings("a copy without files is written to no WARC")
+        return WarcFile(self._options.warc, self.state)
 
     def _kept_versions(self, directory: Path) -> Versions | None:
         chosen = self._options.keep_versions
@@ -345,6 +357,11 @@ def _made(directory: Path, option: str) -> None:
         raise InvalidSettings(f"{option} {directory}: it is no directory") from None
     except OSError as error:
         raise InvalidSettings(f"{option} {directory}: {error.strerror}") from None
+
+
+def _close(opened: Disk | Versions | WarcFile | None) -> None:
+    if opened is not None:
+        opened.close()
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -273,6 +273,7 @@ class Options(msgspec.Struct, frozen=True):
     keep_versions: Path | None = None
     versions_bytes: int | None = None  # of versions that were replaced or deleted
     versions_seconds: float | None = None  # since then
+    warc: Path | None = None  # what is stored is appended there, too
     has_files: bool = True
     same_site: bool = False  # ask for nothing at other hosts
     moved_from: str | None = None  # where the Source was until now, of which the copy was made

@@ -52,6 +52,7 @@ from rsnotify_mirror.plan import (
 from rsnotify_mirror.report import Event, EventKind, Report
 from rsnotify_mirror.state import Outgoing, State, StateRow
 from rsnotify_mirror.versions import Budget, Versions, began
+from rsnotify_mirror.warc import WarcFile
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""
@@ -137,7 +138,9 @@ class Store:
         hook: Hook | None,
         announcing: Announcing | None = None,
         versions: Versions | None = None,
+        warc: WarcFile | None = None,
     ) -> None:
+        self._warc = warc
         self._versions = versions
         self._budget = Budget(options.versions_bytes, options.versions_seconds)
         self._announcing = announcing
@@ -281,9 +284,17 @@ class Store:
         elif self._hook is not None and what == "stored":
             await self._call(self._hook, row, event, have, content)
         is_news = what == "stored"
+        if self._warc is not None and is_news:
+            await self._warc.add(
+                row.wanted.loc, row.wanted.type, have.asked, self._opened(row, content)
+            )
         outgoing = self._announcing.stored(row, have) if self._announcing and is_news else None
         self._state.stored(row, have, outgoing)
         return event
+
+    def _opened(self, row: StateRow, content: bytes | None) -> BinaryIO:
+        """What has just been stored."""
+        return self._disk.open_file(row.path or "") if content is None else io.BytesIO(content)
 
     def _is_left(self, row: StateRow) -> bool:
         """Whether a hook failed for it before and this run has none: the mark stays."""

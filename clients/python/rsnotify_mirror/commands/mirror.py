@@ -171,6 +171,9 @@ async def mirror(
     versions_age: Annotated[
         str | None, Option(metavar="TIME", help="How long after they ended, such as 365d.")
     ] = None,
+    warc: Annotated[
+        Path | None, Option(metavar="FILE", help="Append what is stored to a WARC, too.")
+    ] = None,
     exec_: Annotated[
         str | None,
         Option("--exec", metavar="CMD", help="Run after each change; it reads $RSNOTIFY_PATH."),
@@ -231,7 +234,7 @@ async def mirror(
         raise typer.BadParameter("--republish goes with --base: say where the copy is served")
     is_one = not (all_sets or sources[1:])
     if not is_one or directory is None or dry_run:
-        _refuse({"--moved": moved, "--republish": republish})
+        _refuse({"--moved": moved, "--republish": republish, "--warc": warc})
     verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
@@ -243,6 +246,7 @@ async def mirror(
         keep_deleted=keep_deleted,
         **_versions(keep_versions, versions_size, versions_age),
         has_files=not stdout,
+        warc=warc,
         same_site=same_site,
         moved_from=moved,
     )

@@ -227,6 +227,7 @@ async def test_a_copy_without_files_is_not_published(source, copy, to):
 async def test_the_base_is_an_address(source, copy, to, base):
     with pytest.raises(InvalidSettings, match="--base"):
         await republished(source, copy, Republication(to.hub, to.set_name, base, TOKEN))
+    assert await republished(source, copy, to, max_delete=100)  # the directory is let go of
 
 
 async def test_a_chain_of_copies_is_the_origin(source, tmp_path, real_hub, set_name):

@@ -1,0 +1,113 @@
+"""What a mirror stores, as records of a WARC (ISO 28500): for archives, and what replays them.
+
+Rules that hold here: a record is a `resource` with the bytes that were verified, each a gzip member
+of its own, so tools find their way by offsets. A record counts from the transaction on in which the
+copy has the resource: what stands behind the last one that counts is cut off at the next start. No
+file is touched that this copy has not begun.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import io
+import os
+from base64 import b32encode
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+import msgspec
+
+from rsnotify import __version__
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import as_ascii
+from rsnotify_client.database import check_path
+from rsnotify_mirror.state import State
+
+WARC = "warc"  # the file, and how long it is as far as its records count
+READ_BYTES = 256 * 1024
+COMPRESSION = 6
+_INFO = f"software: rsnotify/{__version__}\r\nformat: WARC File Format 1.1\r\n"
+
+
+class WarcFile:
+    """The file that one mirror appends to."""
+
+    def __init__(self, path: Path, state: State) -> None:
+        check_path(path, lambda said: InvalidSettings(f"--warc {said}"))
+        self._path, self._state = path.absolute(), state
+        self._alone = asyncio.Lock()
+        known, length = msgspec.json.decode(state.fact(WARC) or '["", 0]', type=tuple[str, int])
+        is_new = known != str(self._path)
+        try:
+            self._file = self._path.open("xb" if is_new else "r+b")
+            if not is_new and os.fstat(self._file.fileno()).st_size < length:
+                self._file.close()
+                raise InvalidSettings(f"--warc {path}: it was cut: move it away, or name another")
+        except FileExistsError:
+            raise InvalidSettings(f"--warc {path}: it is there already: name a new one") from None
+        except OSError as error:
+            raise InvalidSettings(f"--warc {path}: {error.strerror}") from None
+        self._end = 0 if is_new else length
+        if is_new:
+            fields = {"WARC-Filename": self._path.name}
+            self._append("warcinfo", fields, "application/warc-fields", io.BytesIO(_INFO.encode()))
+            self._count()
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def add(self, loc: str, kind: str | None, asked: int | None, content: BinaryIO) -> None:
+        """A resource that is in its place; to be followed by what the state records of it."""
+        fields = {"WARC-Target-URI": as_ascii(loc)}
+        async with self._alone:
+            with closing(content):
+                await asyncio.to_thread(
+                    self._append,
+                    "resource",
+                    fields,
+                    kind or "application/octet-stream",
+                    content,
+                    asked,
+                )
+            self._count()
+
+    def _count(self) -> None:
+        self._end = self._file.tell()
+        said = [str(self._path), self._end]
+        self._state.set_fact(WARC, msgspec.json.encode(said).decode())
+
+    def _append(
+        self,
+        record: str,
+        fields: dict[str, str],
+        kind: str,
+        content: BinaryIO,
+        at: int | None = None,
+    ) -> None:
+        self._file.seek(self._end)
+        self._file.truncate()
+        digest, length = hashlib.sha256(), 0
+        while piece := content.read(READ_BYTES):
+            digest.update(piece)
+            length += len(piece)
+        content.seek(0)
+        when = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
+        said = {
+            "WARC-Type": record,
+            "WARC-Record-ID": f"<{uuid4().urn}>",
+            "WARC-Date": f"{when:%Y-%m-%dT%H:%M:%SZ}",
+            **fields,
+            "WARC-Block-Digest": f"sha256:{b32encode(digest.digest()).decode()}",
+            "Content-Type": " ".join(kind.split()),
+            "Content-Length": str(length),
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+        with gzip.GzipFile("", "wb", COMPRESSION, self._file) as packed:
+            packed.write(f"WARC/1.1\r\n{head}\r\n".encode())
+            while piece := content.read(READ_BYTES):
+                packed.write(piece)
+            packed.write(b"\r\n\r\n")
+        self._file.flush()

@@ -1,0 +1,120 @@
+"""What a mirror has stored, in a WARC: each record once, whatever becomes of the mirror."""
+
+import hashlib
+import zlib
+from base64 import b32encode
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from clients.python.tests.mirror.test_moved import mirrored
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.web import SMALL_BYTES
+from rsnotify_mirror.mirror import AsyncMirror
+from tests.support.sources import CAPABILITIES, Source
+
+
+class Record(NamedTuple):
+    """One record of a WARC."""
+
+    fields: dict[str, str]
+    block: bytes
+
+
+def records(path: Path) -> list[Record]:
+    """Each is a gzip member of its own."""
+    left, found = path.read_bytes(), list[Record]()
+    while left:
+        member = zlib.decompressobj(31)
+        whole = member.decompress(left)
+        assert member.eof
+        left = member.unused_data
+        version, _, rest = whole.partition(b"\r\n")
+        assert version == b"WARC/1.1"
+        head, _, body = rest.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        block, end = body[:-4], body[-4:]
+        assert (int(fields["Content-Length"]), end) == (len(block), b"\r\n\r\n")
+        digest = b32encode(hashlib.sha256(block).digest()).decode()
+        assert fields["WARC-Block-Digest"] == f"sha256:{digest}"
+        found.append(Record(fields, block))
+    return found
+
+
+def stored(path: Path) -> list[tuple[str, bytes]]:
+    return [
+        (each.fields["WARC-Target-URI"], each.block)
+        for each in records(path)
+        if each.fields["WARC-Type"] == "resource"
+    ]
+
+
+@pytest.fixture
+def warc(tmp_path: Path) -> Path:
+    return tmp_path / "copy.warc.gz"
+
+
+async def once(source: Source, copy: Path, warc: Path) -> None:
+    assert await mirrored(source.url + CAPABILITIES, copy, warc=warc)
+
+
+async def test_each_resource_that_is_stored_is_a_record(source, copy, warc):
+    long = bytes(SMALL_BYTES + 1)
+    source.add("long.bin", long)
+    source.list_resources()
+    await once(source, copy, warc)
+    source.change("a.txt", b"second", type="text/plain")
+    source.change("b.txt", None)
+    await once(source, copy, warc)
+    first = [(source.loc(f"{name}.txt"), f"first {name}".encode()) for name in "abc"]
+    found = stored(warc)
+    assert sorted(found[:4]) == sorted([*first, (source.loc("long.bin"), long)])
+    assert found[4:] == [(source.loc("a.txt"), b"second")]
+    info, *others = records(warc)
+    assert info.fields["WARC-Type"] == "warcinfo"
+    assert len({each.fields["WARC-Record-ID"] for each in [info, *others]}) == 6
+
+
+async def test_what_a_killed_mirror_has_left_is_cut_off(source, copy, warc):
+    await once(source, copy, warc)
+    whole = warc.read_bytes()
+    warc.write_bytes(whole + whole[: len(whole) // 2])
+    await once(source, copy, warc)
+    source.change("a.txt", b"second")
+    await once(source, copy, warc)
+    assert len(stored(warc)) == 4
+
+
+async def test_a_file_that_the_copy_has_not_begun_is_not_touched(source, copy, warc):
+    warc.write_bytes(b"of somebody else")
+    with pytest.raises(InvalidSettings, match="is there already"):
+        await once(source, copy, warc)
+    assert warc.read_bytes() == b"of somebody else"
+
+
+async def test_a_file_that_was_cut_is_refused(source, copy, warc):
+    await once(source, copy, warc)
+    warc.write_bytes(warc.read_bytes()[:-1])
+    with pytest.raises(InvalidSettings, match="it was cut"):
+        await once(source, copy, warc)
+
+
+async def test_another_file_may_be_begun_at_any_time(source, copy, warc, tmp_path):
+    await once(source, copy, warc)
+    source.change("a.txt", b"second")
+    another = tmp_path / "another.warc.gz"
+    await once(source, copy, another)
+    assert stored(another) == [(source.loc("a.txt"), b"second")]
+
+
+async def test_a_copy_without_files_has_no_warc(source, copy, warc):
+    with pytest.raises(InvalidSettings, match="without files"):
+        await mirrored(source.url + CAPABILITIES, copy, warc=warc, has_files=False)
+
+
+async def test_where_no_file_can_be_made_it_is_said(source, copy, tmp_path):
+    with pytest.raises(InvalidSettings, match="No such file or directory"):
+        await once(source, copy, tmp_path / "nowhere/copy.warc.gz")
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:  # it is let go of
+        assert await mirror.once()
