@@ -135,16 +135,12 @@ class OutboxFile(SqliteTable):
 
     _mode = "rwc"
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        let_go_seconds: float = LET_GO_SECONDS,
-        locked_seconds: float = LOCKED_SECONDS,
-    ) -> None:
-        super().__init__(path, let_go_seconds=let_go_seconds, locked_seconds=locked_seconds)
-        self._reserve = Path(f"{self._path}-reserve")
-        self.taken = 0
+    taken = 0
+    """How many changes this process has put."""
+
+    @property
+    def _reserve(self) -> Path:
+        return Path(f"{self._path}-reserve")
 
     def put(
         self,
