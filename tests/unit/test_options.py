@@ -12,8 +12,10 @@ from rsnotify.cli.root import COMMANDS, ROLES
 from tests.integration.test_json_commands import verbs
 
 DIFFERENT = {
+    "--change": "what is published has happened, and what a reader asks for",
     "--data": "where a command talks to a hub, it finds its token there",
     "--max-bytes": "of a set, and of a package",
+    "--moved": "the Source of a copy, that of a bridge, or the hub of a cursor",
     "--port": "that of the hub is judged with all its settings, so that all mistakes are named",
     "--rate": "a demo makes changes, the others send requests",
     "--set": "the sets of a token, those that a hub makes, and that of a demo",

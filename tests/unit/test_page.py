@@ -8,7 +8,8 @@ from starlette.datastructures import Headers
 
 from rsnotify.web.page import MEDIA_TYPES, POLICY, framed, is_opened, prefers_html
 
-STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
+ROOT = Path(__file__).parents[2]
+STATIC = ROOT / "rsnotify/web/static"
 FILES = sorted(STATIC.iterdir())
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
@@ -68,7 +69,10 @@ def test_the_policy_allows_nothing_inline_and_no_other_host():
 
 
 def test_every_module_that_is_imported_is_there():
+    client = ROOT / "clients/javascript"  # served beside them
     names = {file.name for file in FILES}
+    names |= {f"client/{file.relative_to(client)}" for file in client.glob("lib/*.js")}
+    names.add("client/rsnotify.js")
     for file in FILES:
         assert set(re.findall(r'from "\./([^"]+)"', file.read_text())) <= names
 
