@@ -139,7 +139,8 @@ class Reading:
         self, feed: Feed, cursor: Position, filter_: Filter | None
     ) -> Notification | None:
         """Likewise, of what passes the filter: it begins at the cursor, and has no changes if
-        PASSED_CHANGES, or all up to the head, were not for this reader."""
+        PASSED_CHANGES, or all up to the head or to a gap, were not for this reader. So nobody is
+        led to the same gap from the same place for ever."""
         found = await self.batch_after(feed, cursor)
         if filter_ is None or found is None:
             return found
@@ -149,7 +150,12 @@ class Reading:
             if picked is not None:
                 return begun_at(picked, cursor)
             passed, reached = passed + found.count, found.until
-            found = await self.batch_after(feed, reached) if passed < PASSED_CHANGES else None
+            if passed >= PASSED_CHANGES:
+                break
+            try:
+                found = await self.batch_after(feed, reached)
+            except (HistoryDeleted, TryAgain):  # the reader learns of it from there
+                break
         return render_nothing(feed.channel, cursor, reached, base_url=self._base_url)
 
     async def newest_notification(self, feed: Feed) -> Notification | None:

@@ -12,7 +12,7 @@ from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import CloseCode, Rejected, TryAgain
+from rsnotify.errors import CloseCode, HistoryDeleted, Rejected, TryAgain
 from rsnotify.live.cache import Tail
 from rsnotify.live.feed import Feed
 from rsnotify.live.reading import FILTERS, PASSED_CHANGES, Reading
@@ -45,7 +45,7 @@ class Hub:
         self.wanted: list[Position] = []
         self.base_url = BASE
         self.reading = self
-        self.lost_before = START
+        self.lost_before = self.kept_before = START
 
     def push(self, loc: str = OURS, number: int = 1) -> None:
         from_ = self.feed.tail.head
@@ -63,8 +63,10 @@ class Hub:
         found = feed.tail.next_after(cursor)
         if found is None:
             await asyncio.sleep(0)
+            if cursor in self.journal and cursor < self.kept_before:
+                return self.journal[cursor]
             if cursor < self.lost_before:
-                raise Rejected("gone", close_code=CloseCode.HISTORY_GONE)
+                raise HistoryDeleted("gone", self.lost_before)
             found = self.journal[cursor]
         return found
 
@@ -205,6 +207,18 @@ async def test_a_loss_behind_a_readers_place_is_said(hub, readers):
     readers.fall_behind(before)
     await settled(readers)
     assert peer.closed == CloseCode.HISTORY_GONE
+
+
+async def test_a_reader_is_told_where_it_is_before_it_is_told_of_a_loss(hub):
+    for _ in range(3):
+        hub.push(OTHERS)
+    hub.kept_before = reached = hub.feed.tail.head
+    hub.lost_before = Position(reached + 1)
+    hub.feed.tail = Tail(Position(reached + 10))
+    found = await hub.matching_after(hub.feed, START, WANTED)
+    assert (found.from_, found.until, found.count) == (START, reached, 0)
+    with pytest.raises(Rejected):
+        await hub.matching_after(hub.feed, found.until, WANTED)
 
 
 @pytest.mark.parametrize("seed", range(8))

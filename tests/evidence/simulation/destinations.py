@@ -100,6 +100,57 @@ async def long_polls(world: World, redis: Engine) -> None:
 
 
 @scenario
+async def filtered_readers(world: World, redis: Engine) -> None:
+    """Readers of all kinds, and a callback, want a part of a set of which mostly the other part is
+    published; they come and go, a hub crashes or Redis loses its newest writes: each has each
+    change of its part once and in order, or is told."""
+    chance = world.chance
+    settings = {"long_poll_seconds": 2, "callback_private": "allow"}
+    await hubs_ready(world, "a", "b", **settings)
+    source = Source(world, ["a", "b"])
+    receiver = Receiver(world, "receiver")
+    receiver.wants = "w"
+    receiver.listen()
+    await receiver.subscribe("a")
+    while not receiver.verified:
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1.0)  # until it is kept
+    kinds = (Reader, StreamReader, PollReader)
+    readers: list[Reader] = [
+        kind(world, f"{kind.__name__}{number}", ["a", "b"], wants=wants)
+        for kind in kinds
+        for number, wants in enumerate(("w", "w", "o", ""))
+    ]
+    for each in readers:
+        each.stays = chance.randrange(1, 5)
+        each.is_slow = chance.random() < 0.2
+        each.follow()
+    await asyncio.sleep(chance.random() * 4)
+    has_lost = chance.random() < 0.3
+    for number in range(6):
+        if has_lost and number == 4:
+            redis.keep()
+        prefixes = chance.choices("wo", (1, 4), k=3)
+        sent = [asyncio.ensure_future(source.publish(source.new(1, each))) for each in prefixes]
+        await asyncio.sleep(chance.random() ** 2 * 0.1)
+        chance.choice(readers).cut()
+        if has_lost and number == 5:
+            redis.fail_over()
+            world.note("redis", "fails over")
+        await asyncio.gather(*sent)
+        await asyncio.sleep(chance.choice((0.0, chance.random(), 28.0)))
+    if chance.random() < 0.5:
+        world.crash("a")
+        await source.publish(source.new(1, "w"), "b")
+        world.start_hub("a", URL, SETS, **settings)
+        await source.publish(source.new(1, "o"), "b")
+    for each in readers:
+        each.is_slow = False
+    receivers = [] if has_lost else [receiver]
+    await Judge(world, ["a", "b"], [source], readers, receivers, may_lose=has_lost).judge()
+
+
+@scenario
 async def hanging_receiver(world: World, redis: Engine) -> None:
     """A callback hangs, answers as its call is being given up, or a connection to it that was kept
     is half open: it misses nothing, and gets it in order."""

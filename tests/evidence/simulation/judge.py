@@ -140,7 +140,9 @@ class Judge:
             found += self._story(reader, lists)
         left = acknowledged.intersection(*(locs for _, locs, _ in lists)) if lists else acknowledged
         for receiver in self._receivers:
-            if missing := left - set(receiver.locs):
+            if missing := {loc for loc in left if loc.startswith(receiver.wants)} - {
+                *receiver.locs
+            }:
                 found.append(f"{receiver.name} was not sent {sorted(missing)}")
             found += self._order(receiver, lists)
         return found
@@ -220,6 +222,14 @@ class Judge:
             return []
         return [f"{receiver.name} was sent changes out of order"]
 
+    def _order_of(
+        self, reader: Reader, lists: Sequence[tuple[str, list[str], list[str]]]
+    ) -> list[str]:
+        """What is passed over puts nothing out of order."""
+        heard = [loc for each in reader.story for loc in each.locs]
+        listed = [loc for loc in (lists[0][1] if lists else ()) if loc in {*heard}]
+        return [] if heard == listed else [f"{reader.name} was told {heard} out of order"]
+
     def _story(
         self, reader: Reader, lists: Sequence[tuple[str, list[str], list[str]]]
     ) -> list[str]:
@@ -230,8 +240,15 @@ class Judge:
         began = reader.began
         for hub, locs, times in lists[:1]:
             pairs = zip(locs, times, strict=False)
-            expected = [loc for loc, when in pairs if began is not None and when > began]
+            expected = [
+                loc
+                for loc, when in pairs
+                if began is not None and when > began and reader.takes(loc)
+            ]
             if missing := set(expected) - heard.keys():
                 found.append(f"{reader.name} was not told {sorted(missing)} that {hub} lists")
         found += [f"{reader.name} was told {loc} {n} times" for loc, n in heard.items() if n > 1]
+        found += [f"{reader.name} was told {loc}" for loc in heard if not reader.takes(loc)]
+        if reader.wants and not self._may_lose:
+            found += self._order_of(reader, lists)
         return found

@@ -142,6 +142,18 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     "paused_without_cursor": Fault(
         "full_sockets", "rsnotify.channels.channel.ChannelReaders.pause", drop("self._note_cursor")
     ),
+    # Who wants a part is not noted to be where it was told to be.
+    "told_without_cursor": Fault(
+        "filtered_readers",
+        "rsnotify.channels.filtered.FilteredReaders._give",
+        drop("reader.cursor"),
+    ),
+    # Who passes over what is not for it, up to a loss, is not told that it has come so far.
+    "led_to_the_gap_again": Fault(
+        "filtered_readers",
+        "rsnotify.live.reading.Reading.matching_after",
+        swap("(HistoryDeleted, TryAgain)", "()"),
+    ),
     # More changes than fit into a notification wait for the next message of the bell.
     "rest_unread": Fault(
         "large_publish",

@@ -177,8 +177,10 @@ class Reader:
         set_name: str = "dataset1",
         token: str | None = TOKEN,
         cursor: str | None = None,
+        wants: str = "",
     ) -> None:
         self.name = name
+        self.wants = wants  # only changes of resources whose names begin so
         self.cursor = cursor
         self.began: str | None = cursor
         self.story: list[Heard] = []
@@ -194,6 +196,16 @@ class Reader:
         self._token = token
         self._transport: Any = None
         self._leaves_at = inf
+
+    def takes(self, loc: str) -> bool:
+        return loc.startswith(self.wants)
+
+    def _query(self, **asked: str) -> str:
+        """In the one order and encoding that a stream takes for one question."""
+        if self.wants:
+            asked["prefix"] = f"http://example.com/{self.wants}"
+        pairs = sorted((name, quote(value, safe="")) for name, value in asked.items() if value)
+        return "&".join(f"{name}={value}" for name, value in pairs)
 
     def follow(self) -> asyncio.Task[None]:
         host = self._world.host(self.name)
@@ -215,8 +227,8 @@ class Reader:
 
     async def _connect(self, hub: str) -> None:
         path = f"/channels/{self._set}/change_notification_channel"
-        query = f"?from={self.cursor}" if self.cursor else ""
-        protocol = ClientProtocol(parse_uri(f"ws://{hub}:{HUB_PORT}{path}{query}"))
+        query = self._query(**{"from": self.cursor or ""})
+        protocol = ClientProtocol(parse_uri(f"ws://{hub}:{HUB_PORT}{path}?{query}"))
         request = protocol.connect()
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
@@ -296,7 +308,7 @@ class StreamReader(Reader):
     """The same by an event stream, as browsers read it: the id of the last event is its cursor."""
 
     async def _connect(self, hub: str) -> None:
-        path = f"/channels/{self._set}/change_notification_channel"
+        path = f"/channels/{self._set}/change_notification_channel?{self._query()}"
         lines = [f"GET {path} HTTP/1.1", f"Host: {hub}:{HUB_PORT}", "Accept: text/event-stream"]
         if self._token is not None:
             lines.append(f"Authorization: Bearer {self._token}")
@@ -361,10 +373,9 @@ class PollReader(Reader):
         why, before = "cut", 0
         try:
             while not self._is_at_its_end():
-                at = quote(self.cursor or "now", safe="")
-                live = "live=long-poll&" if self.cursor else ""
-                echoed = f"cursor={before}&" if before else ""
-                query = f"{echoed}{live}offset={at}"
+                live = "long-poll" if self.cursor else ""
+                echoed = str(before) if before else ""
+                query = self._query(cursor=echoed, live=live, offset=self.cursor or "now")
                 writer.write(self._request(hub, query))
                 head = await reader.readuntil(b"\r\n\r\n")
                 body = await reader.readexactly(_number(LENGTH, head))
@@ -401,7 +412,7 @@ class PollReader(Reader):
             self.cursor = self.began = until
             return
         found = json.loads(body or b"[]")
-        if not found and until != from_:
+        if not found and until != from_ and not self.wants:
             self.faults.append(f"without a change it went from {from_} to {until}")
         self.cursor = until
         if found:
@@ -481,6 +492,7 @@ class Receiver(asyncio.Protocol):
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
+        self.wants = ""  # only changes of resources whose names begin so
         self.locs: list[str] = []
         self.refuses = 0  # so many of the next deliveries
         self.late = 0.0  # seconds until it answers
@@ -495,8 +507,10 @@ class Receiver(asyncio.Protocol):
         self, hub: str, lease: int = 864_000, set_name: str = "dataset1", mode: str = "subscribe"
     ) -> int:
         topic = f"http://{hub}:{HUB_PORT}/channels/{set_name}/change_notification_channel"
+        if self.wants:
+            topic += f"?prefix=http://example.com/{self.wants}"
         form = (
-            f"hub.mode={mode}&hub.topic={topic}&hub.callback=http://{self.name}/"
+            f"hub.mode={mode}&hub.topic={quote(topic)}&hub.callback=http://{self.name}/"
             f"&hub.lease_seconds={lease}"
         )
         answer = await ask(
