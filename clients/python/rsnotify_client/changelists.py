@@ -14,7 +14,7 @@ from math import inf
 from time import time
 from typing import NamedTuple
 
-from rsnotify.errors import Error
+from rsnotify.errors import Error, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.stream import Head
@@ -184,6 +184,7 @@ class ChangeLists:
         self.read: dict[str, ReadTo] = {}
         """The lists that were read to their end, to be kept for the next run."""
         self._said: dict[str, ListRef] = {}  # of their times, by the lists themselves
+        self._begins: dict[str, Position] = {}  # of closed lists of which no index says it
         self.gone_to: tuple[Position, Position] | None = None
         """The newest change that the lists have had, and the newest end, for the next run; where
         they are set, at first to 0, `SetBack` is raised."""
@@ -256,12 +257,37 @@ class ChangeLists:
         if cursor is not None and begins is not None and cursor < begins and self._archive:
             archived = await self._listed(self._archive)
             refs = [*(list_ref(*each, time()) for each in archived), *refs]
-        found = lists_after(oldest_first(refs), cursor)
+        found = lists_after(await self._in_order(refs), cursor)
         for ref in refs:
             if ref not in found:
                 ended = ref.until or ref.modified
                 self._extent.note_other(ended and _second_end(ended))
         return found
+
+    async def _in_order(self, refs: Sequence[ListRef]) -> list[ListRef]:
+        """The oldest first. Where an index says not of each when it begins, the lists are asked:
+        what is read of a newer one first would hide all changes of an older one."""
+        if len(refs) < 2 or all(ref.from_ is not None for ref in refs):
+            return oldest_first(refs)
+        begins = [(await self._begin_of(ref), number) for number, ref in enumerate(refs)]
+        if any(begin is None for begin, _ in begins):
+            return list(refs)
+        return [refs[number] for _, number in sorted((begin or 0, at) for begin, at in begins)]
+
+    async def _begin_of(self, ref: ListRef) -> Position | None:
+        """By its index, else by its own head; None if it cannot be read, which is said later."""
+        if (known := ref.from_ or self._begins.get(ref.loc)) is not None:
+            return known
+        document = RemoteDocument(self._web, self._address_of(ref.loc))
+        try:
+            async with aclosing(aiter(document)) as pieces:
+                await anext(pieces, None)
+        except Rejected:
+            return None
+        begin = beginning_of(document.head, None, document.now)
+        if begin is not None and document.head.md.until is not None:
+            self._begins[ref.loc] = begin  # an open one may be another at the same address later
+        return begin
 
     async def _named(self) -> list[ListRef]:
         """What the index names; or the only list that there is, or its index."""
@@ -359,7 +385,7 @@ class ChangeLists:
             self._extent.note_other(read and read.position)
             return
         if document.head.root == "sitemapindex":
-            self._go_under(walk, document, parts)
+            await self._go_under(walk, document, parts)
             return
         if is_timeless:
             document.skip("it does not say when anything changed: give each change a datetime")
@@ -380,9 +406,12 @@ class ChangeLists:
             yield Received(b"", before or end, max(end, before or end), ())
             self.read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
 
-    def _go_under(self, walk: IndexWalk, index: RemoteDocument, parts: Sequence[Entry]) -> None:
+    async def _go_under(
+        self, walk: IndexWalk, index: RemoteDocument, parts: Sequence[Entry]
+    ) -> None:
         """What was read is an index: read its lists next, in the order of their times."""
-        refs = oldest_first([list_ref(walk.url, each, index.now) for each in parts if each.loc])
+        named = [list_ref(walk.url, each, index.now) for each in parts if each.loc]
+        refs = await self._in_order(named)
         nameless = [each.loc for each in parts if not each.loc]
         skipped = [f"{walk.url}: {each}" for each in index.skipped]
         for wrong in (*skipped, *walk.under([*(ref.loc for ref in refs), *nameless])):

@@ -394,6 +394,10 @@ class ChangeDumps(ChangeLists):
         self._named_packages = {each[0].loc: each for each in packages}
         return [list_ref(*each, time()) for each in found]
 
+    async def _begin_of(self, ref: ListRef) -> Position | None:
+        """By its dump alone: the package itself is fetched only where it is needed."""
+        return ref.from_
+
     def _address_of(self, url: str) -> str:
         return self._named_packages[url][1] or url
 

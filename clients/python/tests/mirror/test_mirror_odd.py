@@ -5,6 +5,7 @@ says what is wrong and does not call the copy whole. No run ever loses what ther
 """
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -406,6 +407,24 @@ async def an_index_that_names_the_newest_list_first(odd):
     odd.change("r1")
     done = [("updated", "r1", 11), ("updated", "r1", 12)]
     odd.write(changes(odd, *done, begin=10), "new")
+    return await odd.look()
+
+
+@right
+async def an_index_that_names_the_newest_list_first_and_says_no_times(odd):
+    """Also one under it."""
+    offers(odd, ("changelist", "changes"), at=AT)
+    odd.write(odd.index("first"), "changes")
+    odd.write(changes(odd, ("updated", "r0", 1), begin=0), "first")
+    await odd.look()
+    for name in ("r1", "r2", "r3"):
+        odd.change(name)
+    odd.write(changes(odd, ("updated", "r0", 1), ("updated", "r1", 5), end=10), "first")
+    odd.write(changes(odd, ("updated", "r2", 11), begin=10, end=20), "second")
+    odd.write(changes(odd, ("updated", "r3", 21), begin=20), "third")
+    for name, parts in (("changes", ("third", "under")), ("under", ("second", "first"))):
+        index = change_index(odd, *((part, 0, 0) for part in parts))
+        odd.write(re.sub(r"(</loc>)<rs:md [^>]*>", r"\1", index), name)
     return await odd.look()
 
 
