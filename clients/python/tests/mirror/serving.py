@@ -24,6 +24,7 @@ class Files(SimpleHTTPRequestHandler):
 
 class FileServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # several mirrors ask at once
 
     def handle_error(self, *_: object) -> None:  # a client that was killed
         pass

@@ -40,6 +40,10 @@ class Command:
         self._process.wait()
         self._process.stdout.close()
 
+    def said(self) -> str:
+        """Its last lines."""
+        return self._log.read_text()[-2_000:]
+
     def ended(self) -> int:
         self._process.stdout.read()
         self._process.stdout.close()
@@ -100,7 +104,7 @@ async def test_the_last_copy_is_the_origin_whatever_is_killed(tmp_path):
         for each in mirrors:
             each.kill()
             each.start("--once")
-            assert each.ended() == 0
+            assert each.ended() == 0, each.said()
         assert (await audit(f"{hub.url}/copy", tmp_path / "last")).is_in_sync
     assert contents(tmp_path / "last") == contents(tmp_path / "origin")
 
