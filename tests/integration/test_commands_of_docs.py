@@ -43,6 +43,8 @@ NOT_RUN = {
     "--verify-every": "follows until somebody ends it: test_verify_every.py of the clients",
     "s3://": "needs a bucket: test_dumps_in_a_bucket.py of the clients",
     "--retry 100": "waits for a hub that is away: test_shell_publish.py of the clients",
+    "copy-of-the-copy": "needs a second mirror: test_republishing.py of the clients",
+    "--moved": "needs a Source that has moved: test_moved.py of the clients",
     "resourcelist-*": "needs the pages of a list: test_resources_commands.py of the clients",
     "--release": "needs deletions that are held back: test_bridge_commands.py of the clients",
     "$AS_OF": "is part of a script: test_resources_commands.py of the clients",
@@ -141,7 +143,7 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
     async with (
         RunningHub(
             folder / "data",
-            sets=("dataset1", "dataset2"),
+            sets=("dataset1", "dataset2", "copies"),
             callback_private="allow",
             admin_email="repository@example.org",
         ) as hub,
@@ -165,6 +167,10 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
             "https://you.example/callback": receiver.callback,
             "https://a.example/set1": one.url,
             "https://b.example/": other.url + CAPABILITIES,
+            "/srv/copy --republish dataset1": f"{folder}/republished --republish copies",
+            "https://hub.copy.example": hub.url,
+            "/srv/copy": f"{folder}/republished",
+            "https://example.org/res1": one.loc("res1"),
             "https://example.org/ DIR": f"{one.url} {folder}/sets",
             f"{CAPABILITIES} DIR": f"{CAPABILITIES} {folder}/both",
             "https://example.org/": one.url + CAPABILITIES,

@@ -176,8 +176,9 @@ CAUGHT_WITHIN = {
     "Unchanged",  # by whoever asks whether a document has changed
     "NotJoined",
     "Lost",
+    "Cut",
     "Renewed",
-    "TooOld",  # all four by the follower, which then asks again or reads the lists
+    "TooOld",  # all five by the follower, which then asks again or reads the lists
     "BadAnswer",
     "OutOfReach",
     "StaleConnection",
@@ -185,7 +186,7 @@ CAUGHT_WITHIN = {
 }
 PYTHONS_OWN = {
     ("__init__", "AttributeError"),  # a name that is not there
-    ("asyncpublisher", "TimeoutError"),  # in a thread for which nobody waits
+    ("blocking_threads", "TimeoutError"),  # in a thread for which nobody waits
     ("change", "NotImplementedError"),
     ("documents", "StopIteration"),  # within an iterator
     ("follower", "NotImplementedError"),  # of a class that is not to be used itself
