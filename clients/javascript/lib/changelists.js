@@ -85,6 +85,7 @@ export class ChangeLists {
   #archive;
   #standsAlone = false;
   #read = new Map(); // of each list read to its end: its ETag, and how far it told
+  #begins = new Map(); // of lists, where no index says it
 
   constructor(web, url, archive) {
     this.#web = web;
@@ -136,9 +137,42 @@ export class ChangeLists {
     const lists = await this.#named();
     const begins = beginning(lists);
     if (cursor === undefined || begins === undefined || cursor >= begins || !this.#archive) {
-      return listsAfter(lists, cursor);
+      return listsAfter(await this.#inOrder(lists), cursor);
     }
-    return listsAfter([...(await this.#archived(this.#archive)), ...lists], cursor);
+    const all = [...(await this.#archived(this.#archive)), ...lists];
+    return listsAfter(await this.#inOrder(all), cursor);
+  }
+
+  /**
+   * The oldest first. Where an index says not of each when it begins, the lists are asked: what is
+   * read of a newer one first would hide all changes of an older one.
+   */
+  async #inOrder(lists) {
+    if (lists.length < 2) return lists;
+    const begun = [];
+    for (const list of lists) {
+      const begin = list.from ?? (await this.#beginOf(list.loc));
+      if (begin === undefined) return lists;
+      begun.push({ list, begin });
+    }
+    begun.sort((one, other) => (one.begin < other.begin ? -1 : Number(one.begin > other.begin)));
+    return begun.map(({ list }) => list);
+  }
+
+  /** By its own head; undefined if it says nothing, or cannot be read, which is said later. */
+  async #beginOf(loc) {
+    if (this.#begins.has(loc)) return this.#begins.get(loc);
+    try {
+      for await (const { head } of this.#document(loc)) {
+        const begin = beginningOf(head);
+        // An open one may be another at the same address later.
+        if (begin === undefined || head.md.until !== undefined) this.#begins.set(loc, begin);
+        return begin;
+      }
+    } catch (error) {
+      if (!(error instanceof Rejected)) throw error;
+    }
+    return undefined;
   }
 
   /** What the index names; or the only list that there is, or its index. */
@@ -182,7 +216,7 @@ export class ChangeLists {
   async *#changes(url, cursor, above = this.#standsAlone ? [] : [this.#url]) {
     const parts = [];
     yield* this.#changesIn(url, cursor, parts);
-    for (const part of oldestFirst(partsOf(url, above, parts))) {
+    for (const part of await this.#inOrder(partsOf(url, above, parts))) {
       yield* this.#changes(part.loc, cursor, [...above, url]);
     }
   }
@@ -267,12 +301,6 @@ function partsOf(url, above, parts) {
     throw new Rejected(`${url} is an index under an index, ${DEPTH + 1} of them in all`);
   }
   return parts;
-}
-
-/** In the order of their beginnings, if each says its own. */
-function oldestFirst(lists) {
-  if (!lists.every(({ from }) => from)) return lists;
-  return [...lists].sort((one, other) => (one.from < other.from ? -1 : 1));
 }
 
 /** All pages are of one kind: what comes instead of one is none. */

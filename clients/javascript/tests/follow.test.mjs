@@ -590,6 +590,21 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 3, { position: at(0) }), ["1", "2", "3"]);
   });
 
+  for (const times of ["", "of an index"]) {
+    test(`are read in order from an index that names the newest first ${times}`, async () => {
+      const said = (from, until) =>
+        times && `from="${at(from)}"${until ? ` until="${at(until)}"` : ""}`;
+      source.answers["/list.xml"] = index(
+        "changelist",
+        ["/two.xml", said(2)],
+        ["/one.xml", said(0, 2)],
+      );
+      source.answers["/one.xml"] = list({ from: at(0), until: at(2) }, changed(1), changed(2));
+      source.answers["/two.xml"] = list({ from: at(2) }, changed(3));
+      assert.deepEqual(await read("/c.xml", 3, { position: at(0) }), ["1", "2", "3"]);
+    });
+  }
+
   const under = (...names) => index("changelist", ...names.map((name) => [`/${name}.xml`, ""]));
   const leadingNowhere = {
     "of themselves": [{ one: under("one") }, /of itself/],

@@ -184,7 +184,7 @@ class ChangeLists:
         self.read: dict[str, ReadTo] = {}
         """The lists that were read to their end, to be kept for the next run."""
         self._said: dict[str, ListRef] = {}  # of their times, by the lists themselves
-        self._begins: dict[str, Position] = {}  # of closed lists of which no index says it
+        self._begins: dict[str, Position | None] = {}  # of lists, where no index says it
         self.gone_to: tuple[Position, Position] | None = None
         """The newest change that the lists have had, and the newest end, for the next run; where
         they are set, at first to 0, `SetBack` is raised."""
@@ -269,15 +269,17 @@ class ChangeLists:
         what is read of a newer one first would hide all changes of an older one."""
         if len(refs) < 2 or all(ref.from_ is not None for ref in refs):
             return oldest_first(refs)
-        begins = [(await self._begin_of(ref), number) for number, ref in enumerate(refs)]
-        if any(begin is None for begin, _ in begins):
-            return list(refs)
-        return [refs[number] for _, number in sorted((begin or 0, at) for begin, at in begins)]
+        begins = list[Position]()
+        for ref in refs:
+            if (begin := await self._begin_of(ref)) is None:
+                return list(refs)
+            begins.append(begin)
+        return [refs[number] for _, number in sorted(zip(begins, range(len(refs)), strict=True))]
 
     async def _begin_of(self, ref: ListRef) -> Position | None:
         """By its index, else by its own head; None if it cannot be read, which is said later."""
-        if (known := ref.from_ or self._begins.get(ref.loc)) is not None:
-            return known
+        if ref.from_ is not None or ref.loc in self._begins:
+            return ref.from_ or self._begins[ref.loc]
         document = RemoteDocument(self._web, self._address_of(ref.loc))
         try:
             async with aclosing(aiter(document)) as pieces:
@@ -285,7 +287,7 @@ class ChangeLists:
         except Rejected:
             return None
         begin = beginning_of(document.head, None, document.now)
-        if begin is not None and document.head.md.until is not None:
+        if begin is None or document.head.md.until is not None:
             self._begins[ref.loc] = begin  # an open one may be another at the same address later
         return begin
 
