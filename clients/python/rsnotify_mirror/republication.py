@@ -19,17 +19,21 @@ from rsnotify_client.resource import SourceResource, digests
 from rsnotify_client.token import Token
 from rsnotify_mirror.plan import Have, kept_links
 
+PATIENCE_SECONDS = 60.0
+
 
 class Republication(msgspec.Struct, frozen=True):
     """A set of a hub that a copy is published to; `base` is where the copy's directory is served.
 
     The set belongs to the copy: whatever else it has is deleted from it, within the delete guard.
+    `once` waits so long for a hub that takes nothing.
     """
 
     hub: str
     set_name: str
     base: str
     token: Token | None = None
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class PublishedPlace(NamedTuple):

@@ -44,9 +44,6 @@ from rsnotify_mirror.state import FILE, LOADED, PLACE, Outgoing, State, StateRow
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5  # until it is seen that a copy is filled
-PATIENCE_SECONDS = (
-    60.0  # with a hub that does not answer, of a copy that is brought up to date once
-)
 LET_GO_SECONDS = 1.0
 
 Made = TypeVar("Made")
@@ -175,7 +172,7 @@ class Republisher:
         self._network = network
         self._report = report
         self._token = HeldToken.of(to.token)
-        self._url = to.hub
+        self._url, self._patience = to.hub, to.patience_seconds
         self._hub = HubClient(to.hub, self._token, network=network)
         self._threads = BlockingThreads(2)
         self._is_on = state.fact(PLACE) == str(self._place)  # what is stored waits to be published
@@ -250,7 +247,7 @@ class Republisher:
     async def is_done(self) -> bool:
         """Whether the hub has all that the copy has; that is waited for, as long as it goes on."""
         await self._looked.wait()
-        until = self._loop.time() + PATIENCE_SECONDS
+        until = self._loop.time() + self._patience
         while not self._is_loaded:
             if not self._state.is_filled(time()):
                 self._say("not published: the copy has not been filled yet")
@@ -273,7 +270,7 @@ class Republisher:
         """None if nothing waits any more; why, if it waits in vain; empty if it goes on."""
         before = self._sender.published
         try:
-            await beside(self._threads, self._sender.flush, PATIENCE_SECONDS)
+            await beside(self._threads, self._sender.flush, self._patience)
         except TimedOut as error:
             return "" if self._sender.published > before else str(error)
         except (Rejected, OutboxError) as error:
@@ -332,7 +329,8 @@ class Republisher:
             self._state.commit()
 
     async def _load(self) -> None:
-        as_of = await beside(self._threads, position, self._hub, self._place.set_name)
+        name = self._place.set_name
+        as_of = await beside(self._threads, position, self._hub, name, self._patience)
         self._state.set_fact(PLACE, str(self._place))
         self._state.set_fact(LOADED, None)
         self._state.commit()
@@ -356,7 +354,10 @@ class Republisher:
             # Somebody may have followed the set while it was empty.
             request = LoadRequest(publish=True, max_delete=self._max_delete, as_of=as_of)
             to = (self._url, self._token, self._place.set_name)
-            return load(*to, body, request, network=self._network), newest
+            found = load(
+                *(*to, body, request), network=self._network, patience_seconds=self._patience
+            )
+            return found, newest
 
     def _note(self, refused: RefusedChange) -> None:
         self._refused += 1

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+import msgspec
 import pytest
 
 from clients.python.tests.mirror.serving import serving
@@ -186,6 +187,29 @@ async def test_a_load_that_is_under_way_is_waited_for(source, copy, real_hub, se
     await loading
     assert goes_on.is_set()
     assert count(real_hub, set_name) == 3
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+async def test_a_hub_that_is_away_holds_up_no_copy_and_gets_all_later(
+    source, copy, tmp_path, is_loaded
+):
+    with HubProcess(tmp_path / "hub", "copied") as hub:
+        to = Republication(hub.url, "copied", BASE, TOKEN, patience_seconds=0.5)
+        if is_loaded:
+            assert await republished(source, copy, to)
+        hub.kill()
+        source.change("a.txt", b"second")
+        source.change("b.txt", None)
+        events: list[Event] = []
+        url = source.url + CAPABILITIES
+        async with AsyncMirror(url, copy, republish=to, report=events.append) as mirror:
+            assert not await mirror.once()
+        assert "not published" in str([each.problem for each in events])
+        assert contents(copy) == sorted(source.resources.values())
+        hub.start()
+        assert await republished(source, copy, msgspec.structs.replace(to, patience_seconds=60))
+        assert count(hub, "copied") == 2
+        assert known(hub, "copied", address(source, "a.txt"))["hash"] == digest(b"second")
 
 
 async def test_a_password_in_the_address_of_the_hub_is_not_kept(source, copy, real_hub, to):
