@@ -48,7 +48,6 @@ from rsnotify_client.notification import (
     Cut,
     Lost,
     NoChannel,
-    NoLongPoll,
     Renewed,
     TooOld,
     resumed,
@@ -112,7 +111,10 @@ async def _opened(
         async with web.ask(resumed(http_twin(url), cursor), headers=ASKS_FOR_EVENTS) as answer:
             await _check(url, answer, is_right=_is_event_stream(answer))
         raise Lost(f"no WebSocket can be opened at {url.partition('?')[0]}")
-    raise barred or NoLongPoll(url)
+    raise barred or Rejected(
+        f"{url.partition('?')[0]} cannot be read by long polls, which only a hub of rsnotify has: "
+        "leave the transport out"
+    )
 
 
 async def _by_websocket(

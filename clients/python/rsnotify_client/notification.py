@@ -305,17 +305,6 @@ class NoChannel(Rejected):
         super().__init__(detail, status=status)
 
 
-class NoLongPoll(Rejected):
-    """The channel is at no address beside which a hub has a stream."""
-
-    def __init__(self, url: str) -> None:
-        where = url.partition("?")[0]
-        super().__init__(
-            f"{where} cannot be read by long polls, which only a hub of rsnotify has: "
-            "leave the transport out"
-        )
-
-
 def resumed(url: str, cursor: Position | None) -> str:
     """The channel's address for a reader at this cursor."""
     if cursor is None:
