@@ -7,7 +7,7 @@ import { DocumentReader, linkIn, timedChanges } from "./document.js";
 import { linked } from "./discovery.js";
 import { HistoryGone, Rejected } from "./errors.js";
 import { later, positionOf } from "./position.js";
-import { decoded, pieces, refused } from "./web.js";
+import { decoded, detailIn, pieces, refused, textOf } from "./web.js";
 
 export const PAGES = 10_000;
 export const DEPTH = 3; // so many indexes may be under each other; the last of them names lists
@@ -86,8 +86,11 @@ export class ChangeLists {
   #standsAlone = false;
   #read = new Map(); // of each list read to its end: its ETag, and how far it told
   #begins = new Map(); // of lists, where no index says it
+  #askedAt;
 
-  constructor(web, url, archive) {
+  /** `askedAt(url)`: the address at which a list is asked for, where a part of it is wanted. */
+  constructor(web, url, archive, askedAt = (address) => address) {
+    this.#askedAt = askedAt;
     this.#web = web;
     this.#url = url;
     this.#archive = archive;
@@ -226,7 +229,8 @@ export class ChangeLists {
     const read = this.#read.get(url);
     const etag = read && cursor !== undefined && cursor >= read.position ? read.etag : undefined;
     let begin, end;
-    for await (const { head, entries, tag, lastHead = head } of this.#document(url, etag)) {
+    const at = this.#askedAt(url);
+    for await (const { head, entries, tag, lastHead = head } of this.#document(at, etag)) {
       if (head.root === "sitemapindex") {
         parts.push(...namedLists(url, entries));
         if (tag !== undefined && !parts.length) throw new Rejected(`${url} is an index of nothing`);
@@ -270,6 +274,7 @@ export class ChangeLists {
     if (etag && !this.#web.isForeign(url)) headers["If-None-Match"] = etag;
     const answer = await this.#web.ask(url, { headers });
     if (answer.status === 304) return undefined;
+    if (answer.status === 400) throw refused(url, answer, detailIn(await textOf(answer)));
     if (answer.status !== 200) throw refused(url, answer);
     return answer;
   }

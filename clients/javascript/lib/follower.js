@@ -214,9 +214,10 @@ export class Follower {
   async #discovered() {
     if (this.#source === undefined) {
       this.#source = await discover(this.#web, this.#url);
-      const { changelist, archive } = this.#source;
+      const { changelist, archive, socket } = this.#source;
+      const asked = (url) => this.#wanted.askedOfHub(socket, url);
       if (changelist && !this.#isFramework)
-        this.#lists = new ChangeLists(this.#web, changelist, archive);
+        this.#lists = new ChangeLists(this.#web, changelist, archive, asked);
     }
     return this.#source;
   }

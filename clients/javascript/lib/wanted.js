@@ -1,13 +1,14 @@
 // The part of a Source that a reader wants: asked for at a hub, and left of what others send.
 //
-// A hub sends no more than that over a channel (docs/filters.md). What comes from Change Lists, or
-// from another Source, is held against the same here: where nobody knows what a resource was before,
+// A hub sends no more than that over a channel, or in its Change Lists (docs/filters.md). What comes
+// from another Source is held against the same here: where nobody knows what a resource was before,
 // its update is left, too, because it may have been wanted.
 
 import { Rejected } from "./errors.js";
 
 const NAMES = ["change", "collection", "prefix", "type"]; // as a canonical query has them
 const FORMER = "urn:rsnotify:former";
+const CHANNEL = /^ws(s?):\/\/(.+)\/channels\/([^/]+)\/change_notification_channel$/;
 
 export class Wanted {
   #values = {};
@@ -37,6 +38,13 @@ export class Wanted {
     const address = new URL(url);
     for (const [name, value] of this.#pairs) address.searchParams.append(name, value);
     return address.href.replaceAll("%3A", ":");
+  }
+
+  /** The address of a Change List; one of the hub's whose channel this is, for what is wanted. */
+  askedOfHub(channel, url) {
+    const [, secure, base, set] = CHANNEL.exec(channel ?? "") ?? [];
+    const lists = `http${secure}://${base}/${set}/changelist`;
+    return [".xml", "/"].some((end) => url.startsWith(lists + end)) ? this.asked(url) : url;
   }
 
   /** What is wanted of what is received; its interval stays. */

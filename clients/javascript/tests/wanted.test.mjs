@@ -64,6 +64,21 @@ test("an address keeps what it has, and gets what is wanted in one order", () =>
   assert.equal(wanted.key, new Wanted({ prefix: ["http://a/?x=1&y"], type: ["a/b", "b/c"] }).key);
 });
 
+test("a list of the hub of the channel is asked for a part", () => {
+  const wanted = new Wanted({ change: "created" });
+  const channel = "wss://h:1/p/channels/a/change_notification_channel";
+  for (const [url, isAsked] of [
+    ["https://h:1/p/a/changelist.xml", true],
+    ["https://h:1/p/a/changelist/2026-11-20T00:00:00.000000Z.xml", true],
+    ["https://h:1/p/a/changelist-index.xml", false],
+    ["https://h:1/p/b/changelist.xml", false],
+    ["http://h:1/p/a/changelist.xml", false],
+  ]) {
+    assert.equal(wanted.askedOfHub(channel, url), url + (isAsked ? "?change=created" : ""));
+    assert.equal(wanted.askedOfHub(undefined, url), url);
+  }
+});
+
 for (const wrong of [{ prefix: "" }, { type: [""] }, { change: 1 }, { collection: [null] }]) {
   test(`${JSON.stringify(wrong)} is refused`, () => {
     assert.throws(() => new Wanted(wrong), Rejected);

@@ -181,6 +181,8 @@ class ChangeLists:
         self._skip = skip or log_skipped
         self._url = url
         self._archive = archive
+        self.asked: Callable[[str], str] = str
+        """The address at which a list is asked for, where a part of it is wanted."""
         self.read: dict[str, ReadTo] = {}
         """The lists that were read to their end, to be kept for the next run."""
         self._said: dict[str, ListRef] = {}  # of their times, by the lists themselves
@@ -364,7 +366,7 @@ class ChangeLists:
         read = self.read.get(url)
         is_known = read is not None and cursor is not None and cursor >= read.position
         known = read.tag if read and is_known else None
-        document = RemoteDocument(self._web, self._address_of(url), known)
+        document = RemoteDocument(self._web, self.asked(self._address_of(url)), known)
         before: Position | None = None
         is_timeless = False
         try:

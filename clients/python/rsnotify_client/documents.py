@@ -22,10 +22,14 @@ from rsnotify_client.web import (
     Tag,
     Web,
     check_status,
+    detail_of,
     origin_of,
+    refused,
     unpacked,
 )
 
+WRONG_QUESTION = 400  # a hub says what is wrong with it
+DETAIL_BYTES = 64 * 1024
 MAX_PAGES = 10_000
 MAX_PARTS = 50_000
 DEPTH = 3
@@ -180,6 +184,8 @@ class RemoteDocument:
         while has_more:
             self._stream, url = DocumentStream(), self._pages.url
             async with self._web.ask(url, headers=self._headers()) as answer:
+                if answer.status == WRONG_QUESTION:
+                    raise refused(url, answer.status, detail_of(await answer.read(DETAIL_BYTES)))
                 check_status(url, answer)
                 if not self.pages:
                     self.modified = answer.headers.get("last-modified")

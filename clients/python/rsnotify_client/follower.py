@@ -218,6 +218,8 @@ class Followed:
             self.offered = await discover(self._web, self.url)
         if self.lists is None:
             self.lists = lists_of(self._web, self.offered)
+            if self.lists is not None and self.offered.socket is not None:
+                self.lists.asked = partial(self.wanted.asked_of_hub, self.offered.socket)
         return self.offered
 
     async def catch_up(self) -> AsyncGenerator[Received, None]:

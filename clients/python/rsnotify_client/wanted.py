@@ -1,7 +1,7 @@
 """The part of a Source that a follower wants: asked for at a hub, and left of what others send.
 
-A hub sends no more than that over a channel (`docs/filters.md`). What comes from Change Lists, or
-from another Source, is held against the same filter here: whoever cannot know what a resource was
+A hub sends no more than that over a channel, or in its Change Lists (`docs/filters.md`). What comes
+from another Source is held against the same filter here: whoever cannot know what a resource was
 before gets its update, too, because it may have left.
 """
 
@@ -15,7 +15,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_filter import FILTER, Filter, parse_filter
 from rsnotify.resourcesync.notification import render_forms
 from rsnotify_client.errors import InvalidArgument
-from rsnotify_client.notification import Received
+from rsnotify_client.notification import CHANNEL_URL, Received
 
 Values = str | Sequence[str] | None
 
@@ -55,6 +55,15 @@ class Wanted:
     def __init__(self, wanted: Filter | None) -> None:
         self.filter = wanted
         self._held_against = wanted and wanted.known_since(ALWAYS)
+
+    def asked_of_hub(self, channel: str, url: str) -> str:
+        """The address of a Change List; if it is one of the hub's whose channel this is, for what
+        is wanted alone."""
+        found = CHANNEL_URL.fullmatch(channel)
+        if self.filter is None or found is None:
+            return url
+        lists = f"http{found['secure']}://{found['rest']}/{found['name']}/changelist"
+        return asked_for(url, self.filter) if url.startswith((f"{lists}.xml", f"{lists}/")) else url
 
     def left_of(self, received: Received) -> Received:
         if self._held_against is None or not received.changes:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,9 +10,11 @@ import pytest
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.change_filter import FORMER
 from rsnotify_client import InvalidArgument, follow_async
+from rsnotify_client.follower import Followed
 from rsnotify_client.following import notifications_async
-from rsnotify_client.notification import TRANSPORTS, Received
+from rsnotify_client.notification import TRANSPORTS, Received, TooOld
 from rsnotify_client.wanted import Wanted, asked_for, wanted_of
+from rsnotify_client.web import Web
 from tests.support.running import RunningHub
 from tests.support.sources import CAPABILITIES, Source
 
@@ -157,6 +159,49 @@ def test_an_address_keeps_what_it_has():
         f"ws://a/b?set=c@2026&x=&prefix={PAPERS}&type=image/%2A"
     )
     assert asked_for("ws://a/b?x=%20", None) == "ws://a/b?x=%20"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_asked"),
+    [
+        ("http://h:1/p/a/changelist.xml", True),
+        ("http://h:1/p/a/changelist/2026-11-20T00:00:00.000000Z.xml", True),
+        ("http://h:1/p/a/changelist-index.xml", False),
+        ("http://h:1/p/b/changelist.xml", False),
+        ("https://h:1/p/a/changelist.xml", False),
+        ("http://source.example/changelist.xml", False),
+    ],
+)
+def test_a_list_of_the_hub_of_the_channel_is_asked_for_a_part(url, is_asked):
+    wanted = Wanted(wanted_of(PAPERS, None, None, None))
+    channel = "ws://h:1/p/channels/a/change_notification_channel"
+    assert wanted.asked_of_hub(channel, url) == url + (f"?prefix={PAPERS}" if is_asked else "")
+    assert wanted.asked_of_hub("ws://source.example/channel", url) == url
+    assert Wanted(None).asked_of_hub(channel, url) == url
+
+
+@asynccontextmanager
+async def aclosing_web(web: Web) -> AsyncIterator[Web]:
+    try:
+        yield web
+    finally:
+        await web.close()
+
+
+async def test_what_a_channel_no_longer_has_comes_from_the_lists_in_part(hub):
+    begin = await position(hub)
+    for media_type in (PDF, HTML, HTML):
+        await hub.publish(f"{PAPERS}1", set_name="a", type=media_type)
+    await hub.publish("http://example.com/end", set_name="a", type=PDF)
+    wanted, cursor = wanted_of(None, PDF, None, None), Position.parse(begin)
+    async with aclosing_web(Web(None, hub.url)) as web:
+        source = Followed(web, f"{hub.url}/a", cursor, wanted=wanted)
+        source.behind = TooOld("gone")
+        found = []
+        async with asyncio.timeout(60), aclosing(source.catch_up()) as pieces:
+            async for each in pieces:
+                found += [change.loc for change in each.changes]
+    assert found == [f"{PAPERS}1", f"{PAPERS}1", "http://example.com/end"]
 
 
 def received(*changes: Change) -> Received:
