@@ -4,6 +4,7 @@ import asyncio
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -266,3 +267,49 @@ async def test_files_that_a_killed_run_has_left_follow(source, copy, new):
     assert fetched(new) == set()
     assert contents(copy) == before
     assert not old.exists()
+
+
+def run(hub_url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rsnotify", *words, "--url", hub_url],
+        env=clean_environment() | {"RSNOTIFY_TOKEN": TOKEN},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+async def test_the_cursor_of_a_command_goes_to_the_new_address_of_its_hub(
+    real_hub, set_name, tmp_path
+):
+    cursor, elsewhere = tmp_path / "cursor", real_hub.url.replace("127.0.0.1", "localhost")
+    words = ["subscribe", set_name, "--cursor", str(cursor), "--count", "1"]
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        for number in (1, 2):
+            publisher.created(set_name, f"http://a.example/{number}")
+    first = await asyncio.to_thread(run, real_hub.url, *words, "--position", "1970-01-01")
+    assert first.stdout.endswith("http://a.example/1\n"), first.stderr
+    refused = await asyncio.to_thread(run, elsewhere, *words)
+    assert (refused.returncode, "--moved" in refused.stderr) == (2, True)
+    second = await asyncio.to_thread(run, elsewhere, *words, "--moved", real_hub.url)
+    assert second.stdout.endswith("http://a.example/2\n"), second.stderr
+
+
+async def test_the_bridge_of_a_command_goes_to_the_new_address_of_its_source(
+    source, real_hub, set_name, tmp_path
+):
+    words = ["--once", "--no-robots", "--state", str(tmp_path / "bridge.db")]
+    old = source.url + CAPABILITIES
+    new = old.replace("127.0.0.1", "localhost")
+    first = await asyncio.to_thread(run, real_hub.url, "bridge", old, set_name, *words)
+    assert first.returncode == 0, first.stderr
+    source.change("a.txt", b"second")
+    moved = (*words, "--moved", old)
+    second = await asyncio.to_thread(run, real_hub.url, "bridge", new, set_name, *moved)
+    assert "1 published" in second.stdout, second.stderr
+    assert real_hub.told(set_name)[-1] == ("updated", "a.txt")
+    wrong = await asyncio.to_thread(
+        run, real_hub.url, "bridge", old, set_name, *words, "--moved", "http://x/"
+    )
+    assert (wrong.returncode, "none is from http://x/" in wrong.stderr) == (2, True)
