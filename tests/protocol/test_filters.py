@@ -16,6 +16,9 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 
 from rsnotify.live.reading import FILTERS
+from rsnotify_client.discovery import discover
+from rsnotify_client.web import Web
+from rsnotify_mirror.commands.validate import judged
 from tests.protocol.test_channels import close_of
 from tests.support.running import PATIENT_SECONDS, RunningHub
 
@@ -592,3 +595,21 @@ async def test_two_filters_of_a_list_have_two_tags_and_each_is_answered_304(hub)
             async with session.get(address, headers={"If-None-Match": tags[-1]}) as answer:
                 assert answer.status == 304
     assert len({*tags}) == 3
+
+
+async def test_nobody_takes_a_part_of_a_list_for_the_whole(hub):
+    """A tool that is given its address says what it is, or goes to the whole set."""
+    name = await new_set(hub)
+    since = await publish(hub, name, updated(f"{PAPERS}1"))
+    await publish(hub, name, updated(f"{PAPERS}2"), updated(f"{THESES}1"))
+    part = f"{hub.url}/{name}/changelist.xml?from={since}&prefix={PAPERS}"
+    found = await judged(part)
+    assert (found.outcome, found.violations) == ("valid", [])
+    assert found.kind == f"part of the changelist {hub.url}/{name}/changelist.xml?from={since}"
+    web = Web(None, part)
+    try:
+        offered = await discover(web, part)
+    finally:
+        await web.close()
+    assert offered.url == f"{hub.url}/{name}/capabilitylist.xml"
+    assert "prefix" not in str(offered)

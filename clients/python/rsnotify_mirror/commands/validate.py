@@ -1,10 +1,12 @@
 """`rsnotify validate`: documents from files, stdin or the web, and what is wrong with them."""
 
 import asyncio
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from html import unescape
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -84,6 +86,8 @@ def validate(
 
 
 FETCH_SECONDS = 60
+HEAD_BYTES = 8 * 1024  # of a document, in which its links are looked for
+_WHOLE = re.compile(rb'<rs:ln rel="canonical" href="([^"]*)"').search  # RFC 6596
 NOTHING_THERE = "there is nothing at this address: look whether it is right"
 
 
@@ -106,8 +110,20 @@ class Judged(msgspec.Struct):
 async def judged(document: str, network: Network | None = None) -> Judged:
     """The document's verdict; raises if it cannot be read or fetched."""
     is_address = document.startswith(("http://", "https://"))
-    verdict = judge_document(await _fetched(document, network) if is_address else _read(document))
-    return Judged(document, *verdict)
+    content = await _fetched(document, network) if is_address else _read(document)
+    verdict = judge_document(content)
+    return Judged(document, *verdict._replace(kind=_as_part(verdict.kind, content)))
+
+
+def _as_part(kind: str, content: bytes) -> str:
+    """What it is, in words that nobody takes for all changes where it says that it is a part.
+
+    >>> _as_part("changelist", b'<rs:ln rel="canonical" href="http://a/?x&amp;y"/><rs:md/>')
+    'part of the changelist http://a/?x&y'
+    """
+    head = content[:HEAD_BYTES].partition(b"<url>")[0]
+    found = _WHOLE(head) if kind == "changelist" else None
+    return kind if found is None else f"part of the changelist {unescape(found[1].decode())}"
 
 
 async def all_judged(documents: Iterable[str], network: Network | None = None) -> list[Judged]:
