@@ -43,8 +43,12 @@ class Events:
         raise EOFError
 
     async def messages(self) -> tuple[list[str], dict]:
-        """The names of the next changes, and what the control event behind them says."""
+        """The names of the next changes, and what the control event behind them says. Who comes
+        at once after a publish may be told a moment earlier that nothing is new."""
         kind, data = await self.next()
+        if kind == "control":
+            assert "streamNextOffset" in data
+            kind, data = await self.next()
         assert kind == "data"
         then, said = await self.next()
         assert then == "control"
