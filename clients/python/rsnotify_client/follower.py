@@ -350,7 +350,8 @@ class Follower(BaseFollower[Received]):
 
     To stop before the end, close the iteration, `aclosing(aiter(follower))`, and with it the
     connection. `heard` is up to where its channel was read before; `when_set_back` is called, and
-    may raise, if the Source no longer has what it has sent; `skip` with what cannot be read.
+    may raise, if the Source no longer has what it has sent; `skip` with what cannot be read. With
+    `state`, and without a cursor, all resources as they are come first.
     """
 
     def __init__(
@@ -369,6 +370,7 @@ class Follower(BaseFollower[Received]):
         skip: Callable[[str], object] | None = None,
         transport: ChannelTransport | None = None,
         wanted: Filter | None = None,
+        state: bool = False,
     ) -> None:
         owns_web, web = web is None, web or Web(token, url, network=network)
         if FRAMEWORK in url:  # there is nothing to catch up from
@@ -379,6 +381,7 @@ class Follower(BaseFollower[Received]):
         super().__init__(web, [self._source], transport, owns_web=owns_web)
         self._poll_seconds = poll_seconds
         self._skip = skip or log_skipped
+        self._begins_with_state = state and cursor is None
 
     @property
     def cursor(self) -> Position | None:
@@ -393,6 +396,10 @@ class Follower(BaseFollower[Received]):
     async def _one_round(self) -> AsyncGenerator[Received, None]:
         """Catch up if need be, then live; or one poll and a pause, where there is no channel."""
         address = await self._address()
+        if self._begins_with_state:
+            async with aclosing(self._state()) as pieces:
+                async for received in pieces:
+                    yield received
         if self._source.behind is not None or address is None:
             async with aclosing(self._source.catch_up()) as pieces:
                 async for received in pieces:
@@ -408,6 +415,19 @@ class Follower(BaseFollower[Received]):
             self._say_connected(channel_named(address.partition("?")[0]))
             async for received in self._live(channel):
                 yield received
+
+    async def _state(self) -> AsyncGenerator[Received, None]:
+        """All resources as they are; then the cursor is where their list was made."""
+        from rsnotify_client.listed_state import ListedState  # noqa: PLC0415 - seldom needed
+
+        state = ListedState(self._web, await self._source.prepare(), self._skip)
+        async with aclosing(aiter(state)) as pieces:
+            async for received in pieces:
+                if (left := self._source.wanted.left_of(received)).changes:
+                    yield left
+        self._begins_with_state = False
+        self._source.timeline.begin(state.at)
+        yield standing(state.at)
 
     def _say_connected(self, to: str) -> None:
         if self._has_been_connected:

@@ -51,6 +51,11 @@ class FollowedChange(Change, frozen=True, dict=True):
         name: str | None = self.__dict__.get("_set_name")
         return name
 
+    @property
+    def is_state(self) -> bool:
+        """Whether it is no change, but a resource as it was when `state` was read."""
+        return "_is_state" in self.__dict__
+
     def done(self) -> None:
         """The caller has dealt with it; a crash before this repeats it, never skips it."""
         keeper: Keeper | None = self.__dict__.get("_keeper")
@@ -101,6 +106,9 @@ class Keeper:
                 number = self._ledger.expect(received.until, is_last=True)
             self.done(number)
             return []
+        if received.is_state:  # no place is kept before all of it is dealt with
+            with self._lock:
+                return [self._resource(each) for each in received.changes]
         following: list[Position | None] = [*received.positions[1:], None]
         found = zip(received.changes, received.positions, following, strict=True)
         with self._lock:
@@ -115,6 +123,11 @@ class Keeper:
         if self._store is not None:
             followed.__dict__["_keeper"] = self
             followed.__dict__["_number"] = self._ledger.expect(cursor, is_last=is_last)
+        return followed
+
+    def _resource(self, change: Change) -> FollowedChange:
+        followed = self._one(change, Position(0), is_last=False)
+        followed.__dict__["_is_state"] = True
         return followed
 
     def done(self, number: int) -> None:
@@ -282,6 +295,7 @@ def follow(
     sets: Sequence[str] | None = None,
     cursor: Cursors | None = None,
     position: Begin = None,
+    state: bool = False,
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
@@ -300,6 +314,10 @@ def follow(
     SQLite file, or a cursor for each. Without one, and on a first start without `position`, it
     begins now. Where a Source has no channel, its Change Lists are read each `poll_seconds`.
 
+    With `state=True`, and as long as no place is kept, all resources as they are come first, each
+    as "created" with `change.is_state`, and then every change since. The place is kept once all of
+    them are dealt with.
+
     `transport` is how a channel is read: "websocket", "sse" (an event stream) or "long-poll";
     without it, by the first of them that passes.
 
@@ -308,7 +326,7 @@ def follow(
     """
     wanted = wanted_of(prefix, type, change, collection)
     options = _options(token, poll_seconds, network, transport, wanted)
-    return _blocking(*_followed(url, sets, cursor, position, options))
+    return _blocking(*_followed(url, sets, cursor, position, options, state=state))
 
 
 def follow_async(
@@ -317,6 +335,7 @@ def follow_async(
     sets: Sequence[str] | None = None,
     cursor: Cursors | None = None,
     position: Begin = None,
+    state: bool = False,
     token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
@@ -329,7 +348,7 @@ def follow_async(
     """As `follow`, in an event loop: `async for`, and `async with change:`."""
     wanted = wanted_of(prefix, type, change, collection)
     options = _options(token, poll_seconds, network, transport, wanted)
-    return handed_on(*_followed(url, sets, cursor, position, options))
+    return handed_on(*_followed(url, sets, cursor, position, options, state=state))
 
 
 def notifications(
@@ -387,16 +406,20 @@ def _followed(
     cursor: Cursors | None,
     position: Begin,
     options: FollowOptions,
+    *,
+    state: bool = False,
 ) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
     """What is read, and the changes of each piece of it."""
     checked_url(url)
+    if state and (sets is not None or position is not None):
+        raise InvalidArgument("state goes with one set, and without a position: leave it out")
     if sets is not None:
         return _several(url, sets, cursor, position, options)
     if isinstance(cursor, Mapping):
         raise InvalidArgument("a cursor for each set is given without sets: name them, too")
     store = store_of(cursor)
     begin = first_position(store, position, url)
-    return Follower(url, cursor=begin, **options._asdict()), Keeper(store).changes
+    return Follower(url, cursor=begin, state=state, **options._asdict()), Keeper(store).changes
 
 
 def _several(

@@ -64,6 +64,7 @@ class Received(msgspec.Struct, frozen=True):
     positions: tuple[Position, ...] = ()
     joins: bool = True  # whether it says itself where it begins; 0.8 does not
     up: str | None = None  # the Capability List of its set
+    is_state: bool = False  # resources as they are, before any change
 
 
 def channel_url(url: str, set_name: str, kind: Literal["change", "framework"] = "change") -> str:

@@ -51,6 +51,10 @@ def subscribe(
         Path | None,
         Option(help="File that keeps the cursor: begin there, and keep it up to date."),
     ] = None,
+    state: Annotated[
+        bool,
+        Option("--state", help="First all resources as they are, unless the cursor says where."),
+    ] = False,
     moved: Annotated[
         str | None, Option(metavar="OLD", help="The hub of the cursor was at OLD until now.")
     ] = None,
@@ -86,6 +90,8 @@ def subscribe(
     twice. Each line has the change's datetime, what happened, and the resource.
     """
     show = as_xml if xml else as_json if json else as_lines
+    if state and (framework or position is not None):
+        raise typer.BadParameter("--state goes with neither --framework nor --position")
     if moved is not None and cursor is None:
         raise typer.BadParameter("--moved goes with --cursor")
     kind: Kind = "framework" if framework else "change"
@@ -101,7 +107,12 @@ def subscribe(
                 begin = Position.parse_moment(position)
         try:
             follower = Follower(
-                channel, cursor=begin, token=token, transport=transport, wanted=wanted
+                channel,
+                cursor=begin,
+                token=token,
+                transport=transport,
+                wanted=wanted,
+                state=state,
             )
             asyncio.run(_print(follower, store, show, count))
         except NoChannel as error:
@@ -122,7 +133,7 @@ async def _print(follower: Follower, store: FileCursor | None, show: Show, count
             received = _first(whole, count - seen) if count else whole
             for line in show(received):
                 typer.echo(line)
-            if store is not None:
+            if store is not None and not received.is_state:
                 store.save(received.until)
             seen += len(received.changes)
             if count and seen >= count:
@@ -141,7 +152,8 @@ def _first(received: Received, number: int) -> Received:
 def as_lines(received: Received) -> Iterator[str]:
     for change in received.changes:
         what = f"{change.change} {change.capability}" if change.capability else change.change
-        yield f"{change.datetime}  {what}  {change.loc}"
+        when = change.datetime or (change.lastmod if received.is_state else None)
+        yield f"{when}  {'state' if received.is_state else what}  {change.loc}"
 
 
 def as_json(received: Received) -> Iterator[str]:
