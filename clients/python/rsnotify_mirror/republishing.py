@@ -208,6 +208,7 @@ class Republisher:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._begun = time()
         place = self._place
         if self._state.fact("source") == f"{place.hub}/{place.set_name}/capabilitylist.xml":
             raise InvalidSettings(f"{place.set_name} is what is copied: publish to another set")
@@ -249,7 +250,7 @@ class Republisher:
         await self._looked.wait()
         until = self._loop.time() + self._patience
         while not self._is_loaded:
-            if not self._state.is_filled(time()):
+            if not self._state.is_filled(time(), self._begun):
                 self._say("not published: the copy has not been filled yet")
                 return False
             await self._attempted.wait()
@@ -289,7 +290,7 @@ class Republisher:
         finally:
             self._looked.set()
         while not self._is_loaded:
-            if not self._state.is_filled(time()):
+            if not self._state.is_filled(time(), self._begun):
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             try:

@@ -670,15 +670,16 @@ class State:
         """What waited until then is published: with the whole."""
         self._change("DELETE FROM rsnotify_outbox WHERE id <= ?", newest)
 
-    def is_filled(self, now: float) -> bool:
+    def is_filled(self, now: float, begun: float) -> bool:
         """Whether all of a baseline is in the copy, but for what failed.
 
-        Changes that keep coming do not put that off: what they have just planned does not count.
+        Changes that keep coming do not put that off: what they have just planned does not count,
+        if it came after this run had begun.
         """
         read = self.fact(READ)
         if read is None and self.cursor is None:
             return False
-        since = max(now - JUST_PLANNED_SECONDS, float(read or 0.0))
+        since = max(now - JUST_PLANNED_SECONDS, float(read or 0.0), begun)
         query = (
             "SELECT 1 FROM resource WHERE due IS NOT NULL AND due NOT BETWEEN ? AND ?"
             " AND have IS NULL AND problem IS NULL LIMIT 1"

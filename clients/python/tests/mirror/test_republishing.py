@@ -7,10 +7,12 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from clients.python.tests.mirror.serving import serving
 from rsnotify.cli.target import asked, hub_at
@@ -19,6 +21,7 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import Publisher
+from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import NDJSON, LoadBody, LoadRequest, load
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
@@ -133,6 +136,33 @@ async def test_a_copy_that_was_changed_without_its_set_is_loaded_again(
     assert count(real_hub, set_name) == 2
     assert known(real_hub, set_name, address(source, "a.txt"))["hash"] == digest(b"second")
     assert known(real_hub, set_name, address(source, "c.txt"))["hash"] == digest(b"third")
+
+
+async def test_a_copy_that_was_interrupted_is_loaded_once_it_is_filled(
+    source, copy, real_hub, set_name, to
+):
+    asked = asyncio.Event()
+
+    async def slowly(_: web.Request) -> web.Response:
+        asked.set()
+        await asyncio.sleep(2)  # long enough for a load that does not wait
+        return web.Response(body=b"first c")
+
+    source.handlers["/c.txt"] = slowly
+    async with AsyncMirror(source.url + CAPABILITIES, copy, republish=to) as mirror:
+        begun = asyncio.create_task(mirror.once())
+        await asked.wait()
+        begun.cancel()
+        await asyncio.gather(begun, return_exceptions=True)
+    assert await republished(source, copy, to)
+    with hub_at(real_hub.url, TOKEN) as client:
+        found = asked_of(client, set_name)
+    assert (found["last_load"]["resources"], found["resources"]) == (3, 3)
+
+
+def asked_of(hub: HubClient, set_name: str) -> dict[str, Any]:
+    content: dict[str, Any] = asked(hub, "GET", f"/api/sets/{set_name}/resources").content
+    return content
 
 
 async def test_a_set_that_has_lost_something_is_loaded_again(source, copy, real_hub, set_name, to):
