@@ -12,6 +12,7 @@ Nothing here knows who reads, or from where on.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -25,6 +26,7 @@ FILTER = ("prefix", "type", "change", "collection")
 
 FILTER_VALUES = 100  # of a filter: each change is held against them
 VALUE_CHARACTERS = 2_000
+ENTRY_BYTES = 400  # memory of a change that is taken apart, besides its XML
 
 FORMER = "urn:rsnotify:former"
 """The relation of a link by which a change says what its resource was before: `type` is the former
@@ -104,29 +106,55 @@ class Filter:
 
     def matches(self, entry: bytes) -> bool:
         """Whether a change passes: its `<url>` element, which may lack its end."""
-        if self._prefixes and not entry.startswith(self._prefixes):
-            return False
-        return (not self._kinds and not self.looks_back) or self._passes(entry)
+        return bool(self._chosen(Entries([entry]), may_be_old=True))
 
-    def _passes(self, entry: bytes) -> bool:
-        md = _MD.search(entry)
-        if md is None:
-            return True
-        kind = md[1]
+    def choose(self, entries: bytes) -> list[bytes]:
+        """Those of these `<url>` elements that pass."""
+        return self._chosen(Entries.of(entries), may_be_old=True)
+
+    def pick(self, found: Notification) -> Notification | None:
+        """What passes of a notification, for the same interval; None if nothing does. It is chosen
+        once for all who want the same."""
+        return found.derived(self._derived, self._part) or None
+
+    def _part(self, found: Notification) -> Notification | Literal[b""]:
+        """What is kept for all; empty bytes take the least."""
+        may_be_old = self._since > str(found.from_)
+        chosen = self._chosen(found.derived("entries", _entries_of), may_be_old=may_be_old)
+        return part_of(found, b"".join(chosen), len(chosen)) if chosen else b""
+
+    def _chosen(self, entries: "Entries", *, may_be_old: bool) -> list[bytes]:
+        """`may_be_old`: whether some may be from before changes said what resources were."""
+        prefixes = self._prefixes
+        if not self._kinds and not self.looks_back:
+            return [each for each in entries.xml if each.startswith(prefixes)]
+        known: dict[Said, bool] = {}  # of most changes the same is said
+        chosen = []
+        for each, said in zip(entries.xml, entries.said, strict=True):
+            if prefixes and not each.startswith(prefixes):
+                continue
+            passes = known.get(said)
+            if passes is None:
+                passes = known[said] = self._passes(said)
+            if passes or (may_be_old and self._may_have_been_another(each, said)):
+                chosen.append(each)
+        return chosen
+
+    def _passes(self, said: "Said") -> bool:
+        """Whether it does by what it says."""
+        kind, now, before = said
         is_wanted = not self._kinds or kind in self._kinds
         if not self.looks_back:
             return is_wanted or kind == b"deleted"
-        now, before = described(md[2], entry)
         if kind == b"deleted":
             return before is None or self._fits(before)
-        if is_wanted and self._fits(now):
-            return True
-        if before is None:
-            return kind == b"updated" and self._may_have_been_another(md[2])
-        return self._fits(before)
+        return (is_wanted and self._fits(now)) or (before is not None and self._fits(before))
 
-    def _may_have_been_another(self, attributes: bytes) -> bool:
-        changed = _DATETIME(attributes)
+    def _may_have_been_another(self, entry: bytes, said: "Said") -> bool:
+        """Whether nobody knows what its resource was, before changes said so."""
+        if not self.looks_back or said.kind != b"updated" or said.before is not None:
+            return False
+        changed = _DATETIME(entry)
         return changed is not None and changed[1].decode() <= self._since
 
     def _fits(self, resource: Described) -> bool:
@@ -141,21 +169,44 @@ class Filter:
             return False
         return media_type in self._types or media_type.startswith(self._ranges)
 
-    def choose(self, entries: bytes) -> list[bytes]:
-        """Those of these `<url>` elements that pass."""
-        matches = self.matches
-        found = entries.split(END_OF_ENTRY)[:-1]
-        return [each + END_OF_ENTRY for each in found if matches(each)]
 
-    def pick(self, found: Notification) -> Notification | None:
-        """What passes of a notification, for the same interval; None if nothing does. It is chosen
-        once for all who want the same."""
-        return found.derived(self._derived, self._part) or None
+class Said(NamedTuple):
+    """What a filter looks at in a change, besides where its resource is."""
 
-    def _part(self, found: Notification) -> Notification | Literal[b""]:
-        """What is kept for all; empty bytes take the least."""
-        chosen = self.choose(found.payload[found.entries])
-        return part_of(found, b"".join(chosen), len(chosen)) if chosen else b""
+    kind: bytes
+    now: Described
+    before: Described | None  # None if the change does not say it
+
+
+class Entries:
+    """The `<url>` elements of a notification, taken apart once for all filters."""
+
+    def __init__(self, xml: list[bytes]) -> None:
+        self.xml = xml
+
+    @classmethod
+    def of(cls, entries: bytes) -> Self:
+        return cls([each + END_OF_ENTRY for each in entries.split(END_OF_ENTRY)[:-1]])
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, with what is said in them."""
+        return sum(map(len, self.xml)) + ENTRY_BYTES * len(self.xml)
+
+    @cached_property
+    def said(self) -> list[Said]:
+        return [_said_in(each) for each in self.xml]
+
+
+def _entries_of(found: Notification) -> Entries:
+    return Entries.of(found.payload[found.entries])
+
+
+def _said_in(entry: bytes) -> Said:
+    md = _MD.search(entry)
+    if md is None:  # no change is written so
+        return Said(b"", Described(None, ()), None)
+    return Said(md[1], *described(md[2], entry))
 
 
 def described(attributes: bytes, entry: bytes) -> tuple[Described, Described | None]:

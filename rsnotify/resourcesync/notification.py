@@ -367,7 +367,8 @@ class _Whole:
 def _size_of(made: object) -> int:
     if isinstance(made, bytes):
         return len(made) + MADE_BYTES
-    return made.size if isinstance(made, Notification) else OBJECT_BYTES
+    size = getattr(made, "size", None)
+    return size if isinstance(size, int) else OBJECT_BYTES
 
 
 def part_of(whole: Notification, entries: bytes, count: int) -> Notification:

@@ -3,6 +3,7 @@
 import pytest
 
 from rsnotify.errors import CloseCode, Rejected
+from rsnotify.resourcesync import change_filter
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change, Link, Position
 from rsnotify.resourcesync.change_filter import (
     FILTER_VALUES,
@@ -201,6 +202,7 @@ def test_what_passes_of_a_notification_covers_the_same_interval():
 
 
 def test_if_nothing_of_a_notification_passes_next_to_nothing_is_kept():
+    assert Filter(prefix=["http://example.net/"]).pick(MIXED) is None
     before = MIXED.size
     assert Filter(prefix=["http://example.org/"]).pick(MIXED) is None
     assert Filter(prefix=["http://example.org/"]).pick(MIXED) is None
@@ -232,8 +234,29 @@ def test_a_notification_begins_where_its_reader_is():
 
 def test_what_was_made_of_a_part_is_counted_in_the_whole():
     whole = notification(change("created"))
+    assert Filter(change=["updated"]).pick(whole) is None  # it is taken apart once for all
     before = whole.size
     part = Filter(change=["created"]).pick(whole)
     assert whole.size == before + part.size
     begun_at(part, Position(1)).derived("frame", lambda _: b"x" * 1000)
     assert whole.size >= before + part.size > before + 2 * len(part.payload) + 1000
+
+
+def test_a_change_from_before_it_was_known_passes_of_a_notification_that_reaches_back():
+    whole = notification(change("updated", type=HTML), change("updated", type=HTML))
+    plain = Filter(type=[PDF])
+    for since, count in ((10, 0), (11, 1), (12, 2), (13, 2)):
+        part = plain.known_since(str(Position(since))).pick(whole)
+        assert (0 if part is None else part.count) == count
+
+
+def test_a_notification_is_taken_apart_once_for_all_filters(monkeypatch):
+    looked = []
+    real = change_filter.described
+    monkeypatch.setattr(
+        change_filter, "described", lambda *each: looked.append(each) or real(*each)
+    )
+    whole = notification(change("updated", type=PDF), change("created", type=HTML))
+    for number in range(50):
+        Filter(type=[f"image/{number}"]).pick(whole)
+    assert len(looked) == whole.count
