@@ -32,8 +32,10 @@ export interface Change {
 
 /** A change, and from where to go on when it has been dealt with. */
 export interface FollowedChange extends Change {
-  /** Give this as the option `position`. */
-  readonly position: string;
+  /** Give this as the option `position`; undefined while the state is read. */
+  readonly position: string | undefined;
+  /** Whether it is no change, but a resource as it was when the state was read. */
+  readonly isState?: true;
 }
 
 /** The changes of one notification, or of a stretch of a Change List. */
@@ -84,6 +86,8 @@ export type Token = string | (() => string | Promise<string>);
 export interface FollowOptions {
   /** That of the last change that was dealt with. Without it, or with null: from now on. */
   position?: string | null;
+  /** Without a `position`: first all resources as they are, then every change since. */
+  state?: boolean;
   /** Aborting it ends the loop. */
   signal?: AbortSignal;
   /** A token that may read; shown to the origin of the address only. */

@@ -215,6 +215,20 @@ export class ChangeLists {
     return parts;
   }
 
+  /**
+   * What a Resource List at this address lists, or its parts: `{entries, moment}` again and again;
+   * the moment is that of the document, which an index says before its parts.
+   */
+  async *resources(url = this.#url, above = []) {
+    const parts = [];
+    for await (const { head, entries } of this.#document(url)) {
+      const isIndex = head.root === "sitemapindex";
+      if (isIndex) parts.push(...namedLists(url, entries));
+      yield { entries: isIndex ? [] : entries, moment: positionOf(head.md.at) };
+    }
+    for (const { loc } of partsOf(url, above, parts)) yield* this.resources(loc, [...above, url]);
+  }
+
   /** The changes of one list; or of the lists of an index under the index. */
   async *#changes(url, cursor, above = this.#standsAlone ? [] : [this.#url]) {
     const parts = [];

@@ -5,6 +5,7 @@
 
 import { ChangeLists } from "./changelists.js";
 import { discover, socketOfTopic } from "./discovery.js";
+import { changeOf } from "./document.js";
 import { HistoryGone, NotJoined, Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
@@ -29,6 +30,9 @@ export class Follower {
   #lists;
   #attempt = 0;
   #cuts = 0;
+  #beginsWithState;
+  #stateAt; // the moment of the list of which so many resources were handed on
+  #stated = 0;
   #failedLists = 0;
   #notJoinedAt;
   #tooOldAt;
@@ -43,6 +47,7 @@ export class Follower {
     this.#options = { ...options, WebSocket: socketOf(options) };
     this.#web = new Web({ ...options, url: this.#url });
     this.#timeline = new Timeline(positionOf(options.position));
+    this.#beginsWithState = options.state && this.cursor === undefined;
     this.#wanted = new Wanted(options);
   }
 
@@ -73,6 +78,7 @@ export class Follower {
   /** Until something fails: catch up if need be, then live, or one poll and a pause. */
   async *#round() {
     const address = await this.#address();
+    if (this.#beginsWithState) yield* this.#state();
     if (this.#mustCatchUp || address === undefined) yield* this.#caughtUp();
     if (address === undefined) return this.#waitForNextPoll();
     const channel = await this.#opened(address);
@@ -81,6 +87,36 @@ export class Follower {
     } finally {
       channel.close();
     }
+  }
+
+  /**
+   * All resources as they are; then the cursor is the earliest moment that their list states. Where
+   * it breaks off it is read again, and what was handed on of the same list is passed over.
+   */
+  async *#state() {
+    const { url, resourcelist } = await this.#discovered();
+    if (resourcelist === undefined) {
+      throw new Rejected(`${url} offers no Resource List: follow it without the state`);
+    }
+    let [at, count] = [undefined, 0];
+    for await (const { entries, moment } of new ChangeLists(this.#web, resourcelist).resources()) {
+      if (at === undefined && moment === undefined) {
+        throw new Rejected(
+          `${resourcelist} does not say of when it is (at): follow without the state`,
+        );
+      }
+      if (at === undefined && moment !== this.#stateAt) {
+        this.#stateAt = moment;
+        this.#stated = 0;
+      }
+      at = at === undefined || moment < at ? moment : at;
+      const left = entries.slice(Math.max(0, this.#stated - count));
+      count += entries.length;
+      this.#stated = Math.max(this.#stated, count);
+      if (left.length) yield stateOf(left);
+    }
+    this.#timeline.begin(at);
+    this.#beginsWithState = false;
   }
 
   /** The channel; that of its hub for a topic at the Source's own address, which is none. */
@@ -309,6 +345,7 @@ function checked(url, { position, transport, WebSocket = globalThis.WebSocket, .
   checkedUrl(url);
   checkSeconds("pollSeconds", others);
   checkSeconds("quietSeconds", others);
+  if (others.state && others.shared) throw new Rejected("a state is not shared: leave shared out");
   if ("from" in others) throw new Rejected("the option from is called position");
   if (position != null && positionOf(position) === undefined) {
     throw new Rejected(
@@ -327,6 +364,13 @@ function checked(url, { position, transport, WebSocket = globalThis.WebSocket, .
     );
   }
   return url;
+}
+
+/** Resources as they are, which stand at no position yet. */
+function stateOf(entries) {
+  const changes = entries.map((entry) => ({ ...changeOf(entry), change: "created", isState: true }));
+  const timed = changes.map((change) => ({ position: undefined, change }));
+  return { payload: "", from: undefined, until: undefined, timed, joins: false, isState: true };
 }
 
 function checkSeconds(name, { [name]: seconds = 1 }) {

@@ -826,3 +826,52 @@ describe("long polls", () => {
     await assert.rejects(read("/c.xml", 1, polled), /leave transport out/);
   });
 });
+
+describe("a state", () => {
+  const resource = (name) => `<url><loc>http://a/${name}</loc></url>`;
+  const resources = (md, ...names) =>
+    document({ capability: "resourcelist", ...md }, ...names.map(resource));
+
+  function withLists(resourceList, ...changes) {
+    source.answers["/c.xml"] = capabilities(
+      ["/list.xml", "changelist"],
+      ["/resources.xml", "resourcelist"],
+    );
+    source.answers["/list.xml"] = list({ from: at(0) }, ...changes);
+    source.answers["/resources.xml"] = resourceList;
+  }
+
+  test("comes before all that has changed since, and has no position", async () => {
+    withLists(resources({ at: at(2) }, "a", "b"), changed(1), changed(3));
+    const found = [];
+    for await (const change of follow(`${source.url}/c.xml`, { ...quick, state: true })) {
+      found.push([change.loc, change.isState, change.position]);
+      if (found.length === 3) break;
+    }
+    const state = ["a", "b"].map((name) => [`http://a/${name}`, true, undefined]);
+    assert.deepEqual(found, [...state, ["http://a/3", undefined, at(3)]]);
+    assert.deepEqual(await read("/c.xml", 1, { state: true, position: at(2) }), ["3"]);
+  });
+
+  test("is read from the parts of an index, each resource once though it breaks off", async () => {
+    const named = (name) => [`/${name}.xml`, `at="${at(2)}"`];
+    withLists(index("resourcelist", named("one"), named("two")), changed(3));
+    source.answers["/resources.xml"] = source.answers["/resources.xml"].replace(
+      '"resourcelist"',
+      `"resourcelist" at="${at(2)}"`,
+    );
+    source.answers["/one.xml"] = resources({ at: at(2) }, "a", "b");
+    source.answers["/two.xml"] = inTurn(answered(503), (_, response) =>
+      response.end(resources({ at: at(2) }, "c")),
+    );
+    assert.deepEqual(await read("/c.xml", 4, { state: true }), ["a", "b", "c", "3"]);
+  });
+
+  test("that cannot be joined with changes is refused with the reason", async () => {
+    withLists(resources({}, "a"));
+    await assert.rejects(read("/c.xml", 1, { state: true }), /does not say of when it is/);
+    offer(answered(404), list({}));
+    await assert.rejects(read("/c.xml", 1, { state: true }), /offers no Resource List/);
+    await assert.rejects(read("/c.xml", 1, { state: true, shared: true }), /leave shared out/);
+  });
+});
