@@ -18,6 +18,7 @@ from rsnotify.errors import TryAgain
 from rsnotify_client import live  # noqa: F401  or it is loaded in the world
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.follower import Follower
+from rsnotify_client.notification import ChannelTransport
 from rsnotify_client.web import Unreachable as NotReached
 from rsnotify_client.web import Web
 from rsnotify_mirror import mirror
@@ -111,8 +112,11 @@ mirror.Web = WorldWeb
 class Client:
     """Somebody who follows a set with the Python client, from the cursor that he has kept."""
 
-    def __init__(self, world: World, name: str, hub: str) -> None:
+    def __init__(
+        self, world: World, name: str, hub: str, transport: ChannelTransport | None = None
+    ) -> None:
         self.name = name
+        self._transport = transport
         self.locs: list[str] = []
         self.was_told = False  # that something is lost: it ends
         self._world = world
@@ -124,7 +128,7 @@ class Client:
 
     async def _follow(self) -> None:
         web = WorldWeb(TOKEN, self._url)
-        follower = Follower(self._url, cursor=self._cursor, web=web)
+        follower = Follower(self._url, cursor=self._cursor, web=web, transport=self._transport)
         try:
             async for received in follower:
                 self.locs += [change.loc.rpartition("/")[2] for change in received.changes]
@@ -189,6 +193,7 @@ async def python_client(world: World, redis: Engine) -> None:
     await hubs_ready(world, "a", "b")
     source = Source(world, ["a", "b"])
     clients = [Client(world, f"client{hub}", hub) for hub in "ab"]
+    clients.append(Client(world, "poller", chance.choice("ab"), "long-poll"))
     following = [client.follow() for client in clients]
     await asyncio.sleep(1)
     redis.answers_late = lambda host, _: chance.random() ** 3 * 0.1 if host == "b" else 0.0
