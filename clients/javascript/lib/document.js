@@ -24,6 +24,7 @@ export class DocumentReader {
   #head = { md: {}, links: [] };
   #hasEntries = false;
   #isDraft = false;
+  #nameless = 0; // entries without an address: they are skipped, and that is said
   #held = []; // changes of the draft, which may be newest first
 
   constructor(reader = typeof DOMParser === "undefined" ? new XmlReader() : new DomReader()) {
@@ -47,15 +48,15 @@ export class DocumentReader {
     const entries = this.#entries(this.#reader.close());
     rootOf(this.#reader.root);
     this.#hasEntries = true;
+    if (this.#nameless) console.warn(`skipped: it has entries without <loc>: ${this.#nameless}`);
     return [...this.#held.sort(byLastmod), ...entries];
   }
 
   #entries(nodes) {
     if (this.#reader.root !== undefined) rootOf(this.#reader.root);
-    const entries = nodes
-      .filter((node) => !this.#isOfHead(node))
-      .map(entryOf)
-      .filter((entry) => entry.loc);
+    const all = nodes.filter((node) => !this.#isOfHead(node)).map(entryOf);
+    const entries = all.filter((entry) => entry.loc);
+    this.#nameless += all.length - entries.length;
     if (!this.#isDraft || this.#head.md.capability !== "changelist") return entries;
     this.#held = this.#held.concat(entries);
     return [];

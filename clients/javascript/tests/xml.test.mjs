@@ -169,3 +169,14 @@ describe("its bounds", () => {
     }
   });
 });
+
+test("entries without an address are skipped, and that is said", (context) => {
+  const warn = context.mock.method(console, "warn", () => {});
+  const url = "<url><loc>http://a/1</loc></url>";
+  const urlset = (entries) =>
+    `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">${entries}</urlset>`;
+  assert.equal(parseDocument(urlset(url)).entries.length, 1);
+  assert.equal(warn.mock.callCount(), 0);
+  assert.equal(parseDocument(urlset(`<url/>${url}<url><loc> </loc></url>`)).entries.length, 1);
+  assert.deepEqual(warn.mock.calls[0].arguments, ["skipped: it has entries without <loc>: 2"]);
+});
