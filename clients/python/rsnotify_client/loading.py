@@ -234,6 +234,10 @@ Progress = Callable[[int], object]
 @contextmanager
 def spooled(states: Iterable[State], progress: Progress | None = None) -> Iterator[LoadBody]:
     """The states in a file that has no name: read to their end before anything is sent."""
+    if not isinstance(states, Iterable) or isinstance(states, str | bytes | Mapping):
+        raise InvalidArgument(
+            f"states is {shown(repr(states))}: give several, such as [{{'loc': 'http://a/1'}}]"
+        )
     if progress is not None:
         states = _counted(states, progress)
     with TemporaryFile() as file:

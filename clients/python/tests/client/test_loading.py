@@ -262,3 +262,12 @@ def test_nor_for_what_it_was_given_before():
 def test_no_time_at_all_is_refused(timeout):
     with pytest.raises(InvalidArgument, match="timeout is"):
         Publisher("http://127.0.0.1:9").load(SET, states("a"), timeout=timeout)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "http://a/1", b"http://a/1", {"loc": "http://a/1"}])
+def test_what_is_no_row_of_states_is_refused_with_what_to_give_instead(wrong):
+    with (
+        pytest.raises(InvalidArgument, match=r"states is .*: give several"),
+        loading.spooled(wrong),
+    ):
+        pass
