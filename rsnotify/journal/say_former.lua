@@ -1,4 +1,4 @@
--- From now on each change says what its resource was, where that was something else: see `with_former`
+-- From now on each change says what its resource was, where that was something else: see `former_of`
 -- in journal.lua. Answers from which position on, which may be long ago; nil if there is no such journal.
 --
 -- KEYS  1 record
