@@ -6,7 +6,7 @@ No loop runs: each test takes the one step that it is about.
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
@@ -138,7 +138,10 @@ class OneSet:
     async def head(self, _: ChannelName) -> Position:
         return HEAD
 
-    async def batch_after(self, _: Feed, cursor: Position) -> Notification | None:
+    async def known_filter(self, filter_: None, _: Sequence[ChannelName]) -> None:
+        return filter_  # nobody here has one
+
+    async def matching_after(self, _: Feed, cursor: Position, __: None) -> Notification | None:
         return Notification(cursor, HEAD, 1, b"<urlset/>", slice(0)) if cursor < HEAD else None
 
     def remove(self) -> None:
@@ -388,13 +391,13 @@ async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
 
 
 async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
-    batch_after = process.hub.reading.batch_after
+    matching_after = process.hub.reading.matching_after
 
-    async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
+    async def meanwhile(feed: Feed, cursor: Position, filter_: None) -> Notification | None:
         process.hub.sets["dataset1"] = SimpleNamespace(private=True)
-        return await batch_after(feed, cursor)
+        return await matching_after(feed, cursor, filter_)
 
-    process.hub.reading.batch_after = meanwhile
+    process.hub.reading.matching_after = meanwhile
     await process.begin(cursor=0)
     await process.rest()
     assert process.callbacks.posts == 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.protocol.test_foreign_receivers import installed
 from tests.support.needs import need
-from tests.support.running import RunningHub
+from tests.support.running import PATIENT_SECONDS, RunningHub
 from tests.support.stream_adapter import adapted
 
 SUITE = ("@durable-streams/server-conformance-tests@0.3.6", "vitest@4")
@@ -82,7 +82,10 @@ async def outcome(folder: Path, url: str) -> Outcome:
     there = installed("durable-streams-suite", (*npm, *SUITE, "--prefix"))
     (folder / "node_modules").symlink_to(there / "node_modules")
     (folder / "suite.test.mjs").write_text(PROGRAM)
-    words = ("--reporter=json", "--outputFile=found.json", "-t", f"^ ?({'|'.join(PARTS)})")
+    words = (
+        *("--reporter=json", "--outputFile=found.json", "-t", f"^ ?({'|'.join(PARTS)})"),
+        f"--testTimeout={PATIENT_SECONDS * 1000}",  # its own 5 s are too few on a busy machine
+    )
     process = await asyncio.create_subprocess_exec(
         *(node, "node_modules/vitest/vitest.mjs", "run", *words),
         cwd=folder,
