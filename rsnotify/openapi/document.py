@@ -22,9 +22,9 @@ from rsnotify.access import query, sent_token
 from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
-from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
+from rsnotify.openapi.schemas import MOMENT_OR_DAY, WITH_SCHEME, XML_TEXT, Json, components, ref
 from rsnotify.resourcesync.change import CHANGE_TYPES
-from rsnotify.resourcesync.change_filter import FILTER_VALUES
+from rsnotify.resourcesync.change_filter import FILTER_VALUES, MEDIA_RANGE, VALUE_CHARACTERS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
@@ -142,7 +142,7 @@ def _wanted(value: Json, description: str) -> Json:
     """A parameter of a filter, which may be repeated; a framework channel has none."""
     return {
         "type": "array",
-        "items": value,
+        "items": {"maxLength": VALUE_CHARACTERS} | value,
         "maxItems": FILTER_VALUES,
         "description": description,
     }
@@ -184,13 +184,13 @@ PARAMETERS: dict[str, Json] = {
     "type": _wanted(
         {
             "type": "string",
-            "pattern": "^[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*/(\\*|[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]*)$",
+            "pattern": MEDIA_RANGE,
         },
-        "Only resources of this media type, or of all of a kind: image/*",
+        "Only resources of this media type, or of all of a kind: image/*; in a set with filters",
     ),
     "collection": _wanted(
-        {"type": "string", "pattern": XML_TEXT},
-        'Only resources with a link of this href and rel="collection"',
+        {"type": "string", "pattern": WITH_SCHEME},
+        'Only resources with a link of this href and rel="collection"; in a set with filters',
     ),
     "live": {"enum": ["long-poll", "sse"], "description": "Wait for what is not there yet"},
     "cursor": {

@@ -48,6 +48,7 @@ REF = "#/components/schemas/{name}"
 
 _NO_XML = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff"
 XML_TEXT = f"^[^{_NO_XML}]+$"
+WITH_SCHEME = f"^[A-Za-z][A-Za-z0-9+.-]*:[^{_NO_XML}]*$"
 _IN_URI = (
     r"(?:%[0-9A-Fa-f]{2}|"
     r"[^\s\u0000-\u0020<>\"{}|\\^`%\u007f-\u009f\u200e\u200f\u202a-\u202e\ufffe\uffff])+"

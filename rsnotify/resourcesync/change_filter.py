@@ -41,7 +41,8 @@ _DATETIME = re.compile(rb' datetime="([^"]*)"').search
 _TYPE = re.compile(rb' type="([^";]*)').search
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:").match
 _NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
-_RANGE = re.compile(rf"{_NAME}/(?:\*|{_NAME})").fullmatch
+MEDIA_RANGE = rf"^{_NAME}/(?:\*|{_NAME})$"
+_RANGE = re.compile(MEDIA_RANGE[1:-1]).fullmatch
 
 
 class Described(NamedTuple):
