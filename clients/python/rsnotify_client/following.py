@@ -52,6 +52,12 @@ class FollowedChange(Change, frozen=True, dict=True):
         return name
 
     @property
+    def position(self) -> Position | None:
+        """From where to go on once it is dealt with, as `position=`; None while `state` is read."""
+        found: Position | None = self.__dict__.get("_position")
+        return found
+
+    @property
     def is_state(self) -> bool:
         """Whether it is no change, but a resource as it was when `state` was read."""
         return "_is_state" in self.__dict__
@@ -111,11 +117,15 @@ class Keeper:
                 return [self._resource(each) for each in received.changes]
         following: list[Position | None] = [*received.positions[1:], None]
         found = zip(received.changes, received.positions, following, strict=True)
+        reached, changes = received.from_, []
         with self._lock:
-            return [
-                self._one(change, received.until if next_ is None else at, is_last=at != next_)
-                for change, at, next_ in found
-            ]
+            for change, at, next_ in found:
+                cursor = received.until if next_ is None else at
+                followed = self._one(change, cursor, is_last=at != next_)
+                reached = cursor if at != next_ else reached
+                followed.__dict__["_position"] = reached
+                changes.append(followed)
+        return changes
 
     def _one(self, change: Change, cursor: Position, *, is_last: bool) -> FollowedChange:
         followed = FollowedChange(*(getattr(change, name) for name in change.__struct_fields__))

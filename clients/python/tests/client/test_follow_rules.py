@@ -243,6 +243,18 @@ def test_a_change_that_is_said_to_be_dealt_with_twice_counts_once():
     assert saved == [str(T[2])]
 
 
+def test_each_change_says_from_where_to_go_on_once_it_is_dealt_with():
+    """Of those of one time only the last may be passed; behind the last of all, all is passed."""
+    positions = (T[1], T[2], T[2], T[3])
+    changes = tuple(Change(f"http://example.com/{each}", "updated") for each in range(4))
+    found = Keeper(None).changes(Received(b"", T[0], T[4], changes, positions))
+    assert [each.position for each in found] == [T[1], T[1], T[2], T[4]]
+    (resource,) = Keeper(None).changes(
+        Received(b"", T[0], T[0], changes[:1], positions[:1], is_state=True)
+    )
+    assert (resource.is_state, resource.position) == (True, None)
+
+
 def test_changes_are_dealt_with_in_many_threads_and_the_cursor_is_the_last(tmp_path):
     store = FileCursor(tmp_path / "cursor")
     until = [Position(T[0] + each) for each in range(500)]
