@@ -19,6 +19,7 @@ DIFFERENT = {
     "--port": "that of the hub is judged with all its settings, so that all mistakes are named",
     "--rate": "a demo makes changes, the others send requests",
     "--set": "the sets of a token, those that a hub makes, and that of a demo",
+    "--state": "what a set is, as `state=True` of the client; the others keep theirs in a file",
 }
 """Options that differ, and why. A command that is found here is looked at before it is listed."""
 
