@@ -22,6 +22,7 @@ export { publish } from "./lib/publish.js";
 export async function* follow(url, options = {}) {
   let before;
   for await (const received of notifications(url, options)) {
+    if (received.until < before) before = undefined; // the Source was set back
     for (const change of withPositions(received)) {
       before = later(change.position, before);
       yield { ...change, position: before };

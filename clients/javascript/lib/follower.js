@@ -145,7 +145,7 @@ export class Follower {
   }
 
   async *#live({ begins, payloads, transport }) {
-    if (begins !== undefined) this.#timeline.begin(begins);
+    if (begins !== undefined) this.#timeline.opened(begins);
     this.#tellGap();
     if (begins === undefined && this.#lists) yield* this.#bridged();
     this.#say("live", { transport });

@@ -7,11 +7,15 @@
 import { NotJoined } from "./errors.js";
 import { later, positionOf } from "./position.js";
 
+const KNOWN_AGAIN = 100; // notifications of a channel, if it repeats itself
+
 /** A cursor that moves over a channel and over Change Lists. */
 export class Timeline {
   cursor;
 
   #atCursor = new Map(); // of each change at the cursor: its signs, by their text
+  #heard; // up to where the channel itself has sent notifications
+  #latest = []; // the newest of these: a channel may repeat itself
 
   constructor(cursor) {
     this.cursor = cursor;
@@ -28,16 +32,47 @@ export class Timeline {
     this.#atCursor.clear();
   }
 
+  /** Where the channel said that it begins: if that is before what it has sent, it was set back. */
+  opened(position) {
+    if (this.#heard !== undefined && position < this.#heard) {
+      this.#goBack(position, `the channel ends at ${position} now, and at ${this.#heard} before`);
+    }
+    this.begin(position);
+  }
+
+  #goBack(position, problem) {
+    console.warn(`${problem}: the Source was set back`);
+    this.cursor = position;
+    this.#heard = undefined;
+    this.#latest = [];
+    this.#atCursor.clear();
+  }
+
   /** What lies between is given up: go on wherever the peer begins. */
   forget() {
     this.cursor = undefined;
     this.#atCursor.clear();
   }
 
-  /** What is new in a notification; `NotJoined` if something lies between. */
+  /**
+   * What is new in a notification of the channel; `NotJoined` if something lies between.
+   *
+   * One that ends before another that came before it, and is none of those, is of a Source that was
+   * set back: all of it is new.
+   */
   joined(received) {
+    const mark = `${received.from} ${received.until} ${received.timed.length}`;
+    const isOlder = received.joins && this.#heard !== undefined && received.until < this.#heard;
+    if (isOlder && !this.#latest.includes(mark)) {
+      const problem = `a notification up to ${received.until} came after one up to ${this.#heard}`;
+      this.#goBack(received.from, problem);
+    }
     if (this.cursor !== undefined && received.joins && received.from > this.cursor) {
       throw new NotJoined(`nothing came between ${this.cursor} and ${received.from}`);
+    }
+    if (received.joins) {
+      this.#heard = later(received.until, this.#heard);
+      this.#latest = [...this.#latest.slice(1 - KNOWN_AGAIN), mark];
     }
     return this.newIn(received);
   }

@@ -227,6 +227,36 @@ describe("a channel", () => {
     assert.equal(source.asked.at(-1).from, at(4));
   });
 
+  test("of a Source that was set back is followed from there, and that is said", async (context) => {
+    const warned = [];
+    context.mock.method(console, "warn", (text) => warned.push(text));
+    const before = brokenStream(at(0), notification(0, 5, changed(4), changed(5)));
+    const restored = stream(at(2), notification(2, 3, changed(3)), notification(3, 4, changed(4)));
+    offer(inTurn(before, restored));
+    const found = [];
+    for await (const { loc, position } of follow(`${source.url}/c.xml`, quick)) {
+      found.push([loc.split("/").at(-1), position]);
+      if (found.length === 4) break;
+    }
+    const [four, five] = [["4", at(4)], ["5", at(5)]];
+    assert.deepEqual(found, [four, five, ["3", at(3)], four]);
+    assert.deepEqual(warned, [
+      `the channel ends at ${at(2)} now, and at ${at(5)} before: the Source was set back`,
+    ]);
+  });
+
+  test("that goes on before what it has sent was set back, and one that repeats itself was not", async (context) => {
+    const warned = [];
+    context.mock.method(console, "warn", (text) => warned.push(text));
+    const again = notification(0, 1, changed(1));
+    const sent = [again, notification(1, 5, changed(5)), again, notification(1, 3, changed(3))];
+    offer(stream(at(0), ...sent));
+    assert.deepEqual(await read("/c.xml", 3), ["1", "5", "3"]);
+    assert.deepEqual(warned, [
+      `a notification up to ${at(3)} came after one up to ${at(5)}: the Source was set back`,
+    ]);
+  });
+
   test("is asked again when it cannot serve now, as late as it says", async () => {
     const busy = answered(503, "", { "Retry-After": "0" });
     offer(inTurn(busy, answered(429), stream(at(0), notification(0, 1, changed(1)))));

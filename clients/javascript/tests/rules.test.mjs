@@ -122,7 +122,8 @@ describe("the timeline", () => {
     assert.deepEqual(locs(timeline.joined(received(at(0), at(4), [told(2, "a"), told(4, "c")]))), [
       "c",
     ]);
-    assert.equal(timeline.joined(received(at(0), at(3), [told(2, "a")])), undefined);
+    const again = received(at(1), at(3), [told(2, "a"), told(3, "b")]);
+    assert.equal(timeline.joined(again), undefined);
     assert.equal(timeline.cursor, at(4));
   });
 
