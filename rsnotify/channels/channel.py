@@ -100,7 +100,7 @@ def _write(
     written = 0
     while found is not None and not reader.is_paused:
         reader.cursor = found.until
-        frame = reader.wire_format.render(found, is_newest=found.until == feed.tail.head)
+        frame = reader.wire_format.render(found, is_newest=feed.is_newest(found.until))
         reader.write(frame)
         sent.count(reader.wire_format, len(frame))
         written += len(frame)
@@ -258,7 +258,8 @@ class ChannelReaders:
         self, wire_format: WireFormat, readers: Sequence[Reader], notification: Notification
     ) -> None:
         try:
-            frame = wire_format.render(notification, is_newest=True)
+            is_newest = self._feed.is_newest(notification.until)
+            frame = wire_format.render(notification, is_newest=is_newest)
             self._sent.count(wire_format, len(frame), len(readers))
             write_to_all(readers, frame)
         except Exception:

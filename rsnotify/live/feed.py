@@ -141,6 +141,11 @@ class Feed:
             self.witness.note_given(head)
         return head
 
+    def is_newest(self, position: Position) -> bool:
+        """Whether nothing is known to come after it, read or not: an answered publish may not have
+        been read yet."""
+        return position >= self.known_head
+
     def skip_to(self, head: Position, mark: str = "") -> None:
         """Move on without reading the changes before this one."""
         self.release()

@@ -59,7 +59,7 @@ class StreamReply(NamedTuple):
 
 def reply_with(feed: Feed, found: Notification, *, is_private: bool) -> StreamReply:
     """The answer with these changes to somebody who asked for what comes next."""
-    chunk = Chunk(found.from_, found.until, is_newest=found.until >= feed.tail.head)
+    chunk = Chunk(found.from_, found.until, is_newest=feed.is_newest(found.until))
     now = int(time() * MICROSECONDS)
     kept = cache_control(chunk._replace(is_newest=False), now, is_private=is_private)
     headers = {

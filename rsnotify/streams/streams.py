@@ -161,7 +161,7 @@ class Streams:
         self._channels.limits.check(address, [requested.channel], asked.filter)
         entry = ChannelEntry(places, False, admitted, JSON, address, asked.filter)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
-        is_newest = begin >= feed.tail.head
+        is_newest = feed.is_newest(begin)
         is_known = is_newest or asked.cursor is not None
         opening = (
             control(begin, next_cursor(asked.cursor, begin, 0), is_newest=is_newest)
@@ -191,7 +191,7 @@ class Streams:
         until = min(begin, head) if found is None else found.until
         if until == head:
             feed.note_head_given()
-        chunk = Chunk(min(begin, until), until, is_newest=until >= head)
+        chunk = Chunk(min(begin, until), until, is_newest=feed.is_newest(until))
         if found is not None and asked.filter is not None:
             found = asked.filter.pick(found)
         return _answer(requested, asked, chunk, found)
