@@ -164,7 +164,7 @@ class NothingThere(BaseHTTPRequestHandler):
 def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Posted]]]:
     """A hub that answers what the script says; its address and what it was asked."""
     server = ScriptedHub(script, port)
-    with _serving(server) as url:
+    with serving_by(server) as url:
         yield url, server.posted
 
 
@@ -185,7 +185,7 @@ def granting(content: bytes) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Grants)) as url:
+    with serving_by(ThreadingHTTPServer(("127.0.0.1", 0), Grants)) as url:
         yield url
 
 
@@ -212,19 +212,20 @@ def loading_hub(*answers: Answer) -> Iterator[tuple[str, list[tuple[str, bytes]]
         def log_message(self, *_: object) -> None:
             pass
 
-    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Loads)) as url:
+    with serving_by(ThreadingHTTPServer(("127.0.0.1", 0), Loads)) as url:
         yield url, loads
 
 
 @contextmanager
 def no_hub() -> Iterator[str]:
     """The address of a server that is no hub."""
-    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)) as url:
+    with serving_by(ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)) as url:
         yield url
 
 
 @contextmanager
-def _serving(server: ThreadingHTTPServer) -> Iterator[str]:
+def serving_by(server: ThreadingHTTPServer) -> Iterator[str]:
+    """Its address, for as long as it is needed."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

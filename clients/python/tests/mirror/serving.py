@@ -1,11 +1,12 @@
 """A directory that a web server of others shows, at an address that stays."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from tests.support.hub_processes import serving_by
 
 
 class Files(SimpleHTTPRequestHandler):
@@ -34,12 +35,6 @@ class FileServer(ThreadingHTTPServer):
 def serving(directory: Path, asked: set[str] | None = None) -> Iterator[str]:
     """The address of the directory, which need not be there yet; what is asked for is noted."""
     files = type("AskedFiles", (Files,), {"asked": set() if asked is None else asked})
-    server = FileServer(("127.0.0.1", 0), partial(files, directory=str(directory)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    handler = partial(files, directory=str(directory))
+    with serving_by(FileServer(("127.0.0.1", 0), handler)) as url:
+        yield f"{url}/"
