@@ -17,7 +17,7 @@ from rsnotify.live.journals import Journals
 from rsnotify.outbound.answer import CallAnswer, CallOutcome
 from rsnotify.outbound.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import Notification
+from rsnotify.resourcesync.notification import Notification, begun_at
 from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.rights import Rights
 from rsnotify.websub.rules import delivery_headers, own_topic
@@ -71,9 +71,10 @@ class Deliverer:
         if owed is None or subscriber.gone:
             return
         if not owed.count:  # nothing of it was for the subscriber: it only moves on
-            passed = msgspec.structs.replace(subscriber.progress, cursor=int(owed.until))
-            subscriber.advance(passed)
+            subscriber.advance(subscriber.progress.moved_on(owed.until))
             return
+        if subscriber.progress.told:
+            owed = begun_at(owed, subscriber.progress.begin)
         headers = delivery_headers(
             owed,
             subscriber.channel,
@@ -110,7 +111,9 @@ class Deliverer:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
                 begins = Position(error.begins)
             subscriber.advance(
-                msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
+                msgspec.structs.replace(
+                    subscriber.progress, cursor=int(begins), missed=True, told=0
+                )
             )
             return await self._journals.reading.matching_after(feed, begins, wanted)
         except Rejected:  # the set has been removed: the owner of the share notifies the peer

@@ -94,6 +94,16 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     answer: str = ""
     answered_at: int = 0
     missed: bool = False  # deleted changes: the next notification has a gap before it
+    told: int = 0  # up to where its callback was called, if it has moved on since; else 0
+
+    @property
+    def begin(self) -> Position:
+        """Where the next notification begins, so that it joins the one before."""
+        return Position(self.told or self.cursor)
+
+    def moved_on(self, until: Position) -> "Progress":
+        """Nothing up to here is for the callback, which is not called."""
+        return msgspec.structs.replace(self, cursor=int(until), told=int(self.begin))
 
 
 def subscription_id(channel: ChannelName, callback: str, wanted: str = "") -> str:

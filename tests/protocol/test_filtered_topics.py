@@ -82,6 +82,7 @@ async def test_a_callback_may_have_several_parts_and_each_is_another_notificatio
 async def test_a_cursor_moves_on_without_a_call(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        (before,) = await shown(websub_hub, receiver)
         locs = [f"{THESES}{number}" for number in range(1_000)]
         end = (await websub_hub.publish(*locs, set_name=new_set))["until"]
 
@@ -93,7 +94,12 @@ async def test_a_cursor_moves_on_without_a_call(websub_hub, new_set):
         assert receiver.deliveries == []
         await websub_hub.publish(PAPERS, set_name=new_set)
         await has(receiver, 1)
-        assert str(receiver.deliveries[0].notification.from_) == end
+        told = receiver.deliveries[0].notification
+        assert str(told.from_) == before["position"]  # it covers what was passed over
+        await websub_hub.publish(*locs, set_name=new_set)
+        await websub_hub.publish(PAPERS, set_name=new_set)
+        await has(receiver, 2)
+        assert receiver.deliveries[1].notification.from_ == told.until
 
 
 async def test_what_was_missed_while_a_callback_failed_comes_in_part(websub_hub, new_set):

@@ -27,6 +27,16 @@ BEHIND = Progress(cursor=10, failures=1, next_attempt=NOW, answer="500 Oh", answ
 UNTIL = Position(20)
 
 
+def test_whoever_moves_on_without_a_call_is_called_from_where_it_was_told_to_be():
+    once = Progress(10).moved_on(Position(20))
+    twice = once.moved_on(Position(30))
+    assert [(each.cursor, each.begin) for each in (once, twice)] == [(20, 10), (30, 10)]
+    failed = after_answer(twice, CallAnswer(500, "Oh"), Position(40), NOW, 0.5)
+    assert (failed.cursor, failed.begin) == (30, 10)
+    called = after_answer(twice, CallAnswer(200, "Fine"), Position(40), NOW, 0.5)
+    assert (called.cursor, called.begin) == (40, 40)
+
+
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_success_moves_the_cursor_and_forgets_the_failures(status):
     after = after_answer(BEHIND, CallAnswer(status, "Fine"), UNTIL, NOW, 0.5)
