@@ -77,6 +77,7 @@ WATCHED = {
         ("rsnotify_mirror_looked_timestamp_seconds", "", "172000", "172800"),
     ],
     "RsnotifyMirrorFailures": [("rsnotify_mirror_failed", "", "1", "0")],
+    "RsnotifyMirrorNoRoom": [("rsnotify_mirror_room_bytes", "", "999999999", "1000000000")],
     "RsnotifyAuditFindings": [("rsnotify_audit_in_sync", "", "0", "1")],
     "RsnotifyAuditOld": [("rsnotify_audit_timestamp_seconds", "", "-700000", "-684000")],
     "RsnotifyBridgeBehind": [

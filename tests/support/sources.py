@@ -47,6 +47,11 @@ class Source:
         self.documents[CAPABILITIES] = self.capability_list("resourcelist", "changelist")
         return self
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._runner.server.connections) if self._runner.server else 0
+
     async def __aexit__(self, *_: object) -> None:
         server = self._runner.server
         assert server is not None

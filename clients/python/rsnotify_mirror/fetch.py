@@ -14,8 +14,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from mimetypes import guess_type
+from threading import Event
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify_client.answer import AGAIN, cause_of
 from rsnotify_client.network import without_login
 from rsnotify_client.resource import Check, SourceResource, digests
+from rsnotify_client.threads import given_up_if
 from rsnotify_client.transport import Answer
 from rsnotify_client.web import (
     SMALL_BYTES,
@@ -40,6 +42,7 @@ from rsnotify_client.web import (
 )
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.plan import Have, addresses, media_type
+from rsnotify_mirror.room import CopyRoom, FetchPace, NoRoom, RoomShare
 from rsnotify_mirror.state import StateRow
 
 HTML = ("text/html", "application/xhtml+xml")
@@ -168,26 +171,44 @@ KeepPart = Callable[[str, Have | None], None]
 class Fetcher:
     """Fetches for one mirror."""
 
-    def __init__(self, web: Web, disk: Disk, keep_part: KeepPart, progress: Progress) -> None:
+    def __init__(
+        self,
+        web: Web,
+        disk: Disk,
+        room: CopyRoom,
+        pace: FetchPace,
+        keep_part: KeepPart,
+        progress: Progress,
+    ) -> None:
         self._web = web
+        self._room, self._pace = room, pace
         self._disk = disk
         self._keep_part = keep_part
         self._progress = progress
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._login_pages = LoginPages()
 
-    async def fetch(self, row: StateRow) -> Fetched:
+    async def fetch(self, row: StateRow, *, is_package: bool = False) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
+        known, have = row.wanted.length, row.have
+        if known is not None and (have is None or have.length != known):
+            self._admit(row, known, is_package=is_package)  # else it may be the same as before
         problem: Exception = Refused(f"{row.loc} has no address")
         for number, url in enumerate(addresses(row.wanted)):
             try:
-                return await self._from(url, row, is_own=url == row.wanted.loc)
+                its = {"is_own": url == row.wanted.loc, "is_package": is_package}
+                return await self._from(url, row, **its)
             except (TryAgain, Refused, Missing) as error:
                 if number == 0 or url == row.wanted.loc:
                     problem = error
         raise problem
 
-    async def _from(self, url: str, row: StateRow, *, is_own: bool) -> Fetched:
+    def _admit(self, row: StateRow, length: int | None, *, is_package: bool) -> None:
+        begun = self._disk.part_length(row.loc) if row.part else 0
+        its = {"begun": begun, "replaced": _length(row.have)}
+        self._room.admit(row.loc, length, **its, is_one=not is_package)
+
+    async def _from(self, url: str, row: StateRow, *, is_own: bool, is_package: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
         try:
             begun = await self._web.threads.run(self._begin, url, headers, row)
@@ -198,10 +219,13 @@ class Fetcher:
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             self._check_login(url, row, begun.content or b"")
+            self._admit(row, begun.length, is_package=is_package)
+            if seconds := self._pace.seconds_after(begun.length):
+                await asyncio.sleep(seconds)
             return begun
         try:
             async with self._large:
-                fetched = await self._into_part(url, row, begun)
+                fetched = await self._into_part(url, row, begun, is_package=is_package)
         finally:
             begun.close()
         if is_unverified(row.wanted) and fetched.length <= SMALL_BYTES:
@@ -252,20 +276,43 @@ class Fetcher:
             return {}
         return {} if self._disk.status(row.path) is None else condition_of(row.have)
 
-    async def _into_part(self, url: str, row: StateRow, answer: Answer) -> Fetched:
+    async def _into_part(
+        self, url: str, row: StateRow, answer: Answer, *, is_package: bool
+    ) -> Fetched:
         check = Check(row.wanted.length, row.wanted.hash)
         is_packed = asks_for_gzip(url, row) and is_long_gzip(row.wanted, answer)
-        receiving = Receiving(url, row.wanted, is_packed, check, self._progress_in_thread())
+        length = row.wanted.length
+        if length is None and answer.status == 200 and not is_packed:
+            length = answer.length
+        self._admit(row, length, is_package=is_package)
         try:
-            with self._disk.open_part(row.loc, keep=answer.status == 206) as file:
+            with (
+                self._disk.open_part(row.loc, keep=answer.status == 206) as file,
+                self._room.kept_for(
+                    (length or 0) - os.fstat(file.fileno()).st_size,
+                    (length or 0) - _length(row.have),
+                ) as share,
+            ):
                 if answer.status == 200:
                     self._keep_part(row.loc, _resumable(answer))
-                await self._web.threads.run(receiving.receive, answer, file, abort=answer.abort)
+                receiving = Receiving(
+                    *(url, row.wanted, is_packed, check, self._progress_in_thread(share)),
+                    partial(
+                        self._room.check_growing,
+                        row.loc,
+                        replaced=_length(row.have),
+                        is_one=not is_package,
+                    ),
+                    self._pace,
+                    Event(),
+                )
+                abort = partial(receiving.abort, answer)
+                await self._web.threads.run(receiving.receive, answer, file, abort=abort)
             total = answer.headers.get("content-range", "").rpartition("/")[2]
             if answer.status == 206 and total not in ("*", str(check.length)):
                 raise Mismatch(f"{url} has {total} bytes, but ends after {check.length}")
             _verify(url, check)
-        except Mismatch:
+        except (Mismatch, NoRoom):
             self._drop_part(row.loc)
             raise
         return Fetched(_have(row.wanted, check.length, answer), None, check.length)
@@ -275,12 +322,16 @@ class Fetcher:
         self._disk.drop_part(loc)
         self._keep_part(loc, None)
 
-    def _progress_in_thread(self) -> Progress:
+    def _progress_in_thread(self, share: RoomShare) -> Progress:
         """`_progress`, for another thread to call."""
         loop = asyncio.get_running_loop()
 
+        def came(count: int) -> None:
+            share.came(count)
+            self._progress(count)
+
         def progress(count: int) -> None:
-            loop.call_soon_threadsafe(self._progress, count)
+            loop.call_soon_threadsafe(came, count)
 
         return progress
 
@@ -403,6 +454,10 @@ def _verify(url: str, check: Check) -> None:
         raise Mismatch(f"{url}: {problem}")
 
 
+def _length(have: Have | None) -> int:
+    return have.length or 0 if have is not None else 0
+
+
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
     tag, asked = Tag.of(answer.headers), _date(answer.headers.get("date"))
     return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified, asked)
@@ -458,11 +513,23 @@ class Receiving(NamedTuple):
     is_packed: bool
     check: Check
     progress: Progress
+    check_growing: Progress
+    pace: FetchPace
+    stopped: Event
+
+    def abort(self, answer: Answer) -> None:
+        """End it, whether it reads or rests."""
+        self.stopped.set()
+        answer.abort()
 
     def receive(self, answer: Answer, file: BinaryIO) -> None:
         """In a thread: write the body into the file, and check it."""
         if answer.status == 206:
             _reread(file, self.check)
+        with given_up_if(self.stopped.is_set):
+            self._receive(answer, file)
+
+    def _receive(self, answer: Answer, file: BinaryIO) -> None:
         unreported = 0
         for piece in self._pieces(answer):
             self.check.update(piece)
@@ -474,15 +541,17 @@ class Receiving(NamedTuple):
             unreported += len(piece)
             if unreported >= REPORTED_BYTES:
                 self.progress(unreported)
+                self.check_growing(self.check.length)
                 unreported = 0
         self.progress(unreported)
+        self.check_growing(self.check.length)
 
     def _pieces(self, answer: Answer) -> Iterator[bytes | memoryview]:
         if not self.is_packed:
-            yield from _pieces(answer)
+            yield from _pieces(answer, self.pace)
             return
         try:
-            yield from unpacked(_pieces(answer))
+            yield from unpacked(_pieces(answer, self.pace))
         except BrokenGzip as error:
             raise _no_gzip(self.url, error) from None
 
@@ -506,12 +575,13 @@ def _no_gzip(url: str, error: BrokenGzip) -> Mismatch:
     return Mismatch(f"{url} is no whole gzip: {error.why}")
 
 
-def _pieces(answer: Answer) -> Iterator[memoryview]:
+def _pieces(answer: Answer, pace: FetchPace) -> Iterator[memoryview]:
     """The pieces of the body; each is overwritten by the next."""
-    room = memoryview(bytearray(LARGE_READ_BYTES))
+    room = memoryview(bytearray(pace.piece_bytes(LARGE_READ_BYTES)))
     try:
         while count := answer.readinto(room):
             yield room[:count]
+            pace.rest(count)
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 

@@ -35,6 +35,7 @@ from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
 from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.republishing import Republisher
+from rsnotify_mirror.room import CopyRoom, FetchPace
 from rsnotify_mirror.state import GONE_SECONDS, MOVED, PLACE, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.versions import Versions
@@ -95,10 +96,16 @@ class AsyncMirror:
             same_site=self._options.same_site,
             per_server=self._options.per_host,
         )
-        self._fetcher = Fetcher(self.web, self._disk, self.state.keep_part, self._progress)
+        held = 0 if self._options.max_size is None else self.state.held_bytes()
+        self._room = CopyRoom(directory, self._options, held)
+        self._watch.room = self._room if self._options.has_files else None
+        self._fetcher = Fetcher(
+            *(self.web, self._disk, self._room, FetchPace(self._options.bandwidth)),
+            *(self.state.keep_part, self._progress),
+        )
         self._has_hook = hook is not None
         self._store = Store(
-            *(self.state, self._disk, self.web, self._fetcher, self._options),
+            *(self.state, self._disk, self.web, self._fetcher, self._room, self._options),
             kept=self._kept,
             hook=hook,
             announcing=self._republisher,
@@ -112,7 +119,8 @@ class AsyncMirror:
             self.state,
             self._options,
             packages=Unpacking(
-                self.web, self.state, self._disk, self._store, self._fetcher, self._report
+                *(self.web, self.state, self._disk, self._store, self._fetcher, self._room),
+                self._report,
             ),
             report=self._report,
             wake=self._workers.wake,
@@ -304,14 +312,30 @@ class AsyncMirror:
         await self._planner.bring_up_to_date()
         return self.state.counts()[1]
 
+    def _with_room(self, event: Event) -> Event:
+        to_fetch, left, problem = will_it_fit(self.state, self._room)
+        return replace(event, to_fetch_bytes=to_fetch, room_bytes=left, problem=problem)
+
     def _progress(self, count: int) -> None:
         self.sums.fetched_bytes += count
 
     def _report(self, event: Event) -> None:
+        if event.event == "baseline" and self._options.has_files:
+            event = self._with_room(event)
         self.sums.add(event)
         self._watch.note(event)
         if self._report_to is not None:
             self._report_to(event)
+
+
+def will_it_fit(state: State, room: CopyRoom) -> tuple[int, int, str | None]:
+    """What is known to be fetched, in bytes, the room for it, and why that is not enough."""
+    to_fetch, growth = state.planned_bytes()
+    left = room.left()
+    if growth <= left.length:
+        return to_fetch, left.length, None
+    grows = f"the copy would grow by {growth:,} bytes, and there is room for {left.length:,}"
+    return to_fetch, left.length, f"not all will fit: {grows}: {left.why}"
 
 
 def _is_news(wanted: SourceResource, row: StateRow | None) -> bool:

@@ -261,6 +261,9 @@ def pause_after(error: TryAgain, attempt: int, backoff: Backoff = LIST_BACKOFF) 
 RELIST_SECONDS = 3_600.0  # the Resource List is read again, if there is nothing to follow
 
 
+LEAST_BANDWIDTH = 10_000
+
+
 class Options(msgspec.Struct, frozen=True):
     """How a copy is kept."""
 
@@ -281,7 +284,15 @@ class Options(msgspec.Struct, frozen=True):
     relist_seconds: float = RELIST_SECONDS
     first_retry_seconds: float = FIRST_SECONDS
     network: Network | None = None  # without one, what the environment says
+    keep_free: int = 0  # bytes of the disk
+    max_size: int | None = None  # bytes of the copy
+    max_file: int | None = None  # bytes of one resource
+    bandwidth: float | None = None  # bytes a second of all that is fetched
 
     def __post_init__(self) -> None:
+        for name in ("keep_free", "max_size", "max_file", "bandwidth"):
+            least = LEAST_BANDWIDTH if name == "bandwidth" else 0
+            if (given := getattr(self, name)) is not None and not given >= least:
+                raise InvalidArgument(f"{name} is {given}: give {least:,} bytes at least")
         if (wrong := wrong_percent(self.max_delete)) is not None:
             raise InvalidArgument(wrong)

@@ -7,6 +7,7 @@ ended, or a Source that is away, is seen from the outside. Nothing here knows ho
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from math import nan
 from time import time
 from typing import Literal, Self
 
@@ -15,6 +16,7 @@ import msgspec
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
 from rsnotify_client.locks import is_held
 from rsnotify_client.textfile import Labels, exposition
+from rsnotify_mirror.room import CopyRoom
 from rsnotify_mirror.state import LOADED, PLACE, State
 
 LAGS_KEPT = 10_000
@@ -52,6 +54,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     checked: int | None = None  # by an audit
     repaired: int | None = None
     wrong: int | None = None  # that it has found and could not repair
+    to_fetch_bytes: int | None = None  # of the resources whose length the Source states
+    room_bytes: int | None = None  # for them
 
 
 def problem_of(loc: str | None, problem: str) -> str:
@@ -121,6 +125,8 @@ class CopyStatus(msgspec.Struct, frozen=True):
     verified_repaired: int | None = None
     verified_wrong: int | None = None  # what it could not repair
     to_publish: int | None = None  # changes that its set has not had; None if it has no set
+    room_bytes: int | None = None  # that the copy may still take
+    to_fetch_bytes: int | None = None  # as far as the Source states lengths; where it is asked for
 
 
 VERIFIED = ("verified_repaired", "verified_wrong")
@@ -136,6 +142,7 @@ class Watch:
         self._on_status = on_status
         self._error: tuple[str, float] | None = None
         self.trouble: str | None = NOT_READ  # see `Planner.trouble`
+        self.room: CopyRoom | None = None  # of a copy that has files
 
     def __enter__(self) -> Self:
         return self
@@ -185,6 +192,8 @@ class Watch:
         if self._error is not None:
             state.set_fact("error", self._error[0])
             state.set_fact("error_at", _text(self._error[1]))
+        if self.room is not None:
+            state.set_fact("room", str(self.room.left().length))
         state.set_fact("looked_at", now)
         state.commit()
         if self._on_status is not None:
@@ -202,7 +211,8 @@ def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
     """The status of a copy, as its mirror recorded it last; who has the directory, runs."""
     resources, to_do, failed = state.counts()
     in_step_at, looked_at, now = state.fact("in_step_at"), state.fact("looked_at"), time()
-    repaired, wrong = (None if each is None else int(each) for each in map(state.fact, VERIFIED))
+    numbers = map(state.fact, (*VERIFIED, "room"))
+    repaired, wrong, room = (None if each is None else int(each) for each in numbers)
     return CopyStatus(
         str(state.directory),
         state.fact("source"),
@@ -220,6 +230,7 @@ def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
         state.fact("verified_at"),
         *(repaired, wrong),
         to_publish=_to_publish(state),
+        room_bytes=room,
     )
 
 
@@ -248,6 +259,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "rsnotify_mirror_to_do": ("gauge", "Resources with work to do"),
     "rsnotify_mirror_failed": ("gauge", "Resources that failed and are tried again"),
     "rsnotify_mirror_to_publish": ("gauge", "Changes that wait to be published"),
+    "rsnotify_mirror_room_bytes": ("gauge", "What the copy may still take of its disk"),
     "rsnotify_mirror_stored_total": ("counter", "Resources stored since the start"),
     "rsnotify_mirror_deleted_total": ("counter", "Resources deleted since the start"),
     "rsnotify_mirror_failures_total": ("counter", "Failures since the start"),
@@ -269,5 +281,6 @@ def _values(status: CopyStatus, sums: Sums) -> tuple[float, ...]:
     return (
         *(status.in_step, in_step_at, looked_at, status.resources, status.to_do, status.failed),
         status.to_publish or 0,
+        nan if status.room_bytes is None else status.room_bytes,
         *(sums.stored, sums.deleted, sums.failed + sums.skipped, sums.fetched_bytes),
     )

@@ -181,6 +181,16 @@ class StateRow(msgspec.Struct):
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
 _IS = "(loc = ?1 OR canonical = ?1)"  # the resource that is written so in the canonical way
 JUST_PLANNED_SECONDS = 5.0
+_PLANNED = """
+SELECT total(CASE WHEN is_gone THEN 0 ELSE length END),
+  total(CASE WHEN is_gone THEN 0 ELSE coalesce(length, before) END - before)
+FROM (
+  SELECT json_extract(wanted, '$.change') = 'deleted' AS is_gone,
+    json_extract(wanted, '$.length') AS length,
+    coalesce(json_extract(have, '$.length'), 0) AS before
+  FROM resource WHERE due IS NOT NULL
+)
+"""
 HELD_BACK_SECONDS = 3_600.0
 """Planned so much later, what a package may hold is not fetched before it is unpacked."""
 _HELD_BACK = "due > ? AND problem IS NULL"
@@ -474,6 +484,16 @@ class State:
             "SELECT count(*), count(due), count(problem) FROM resource"
         )
         return found
+
+    def held_bytes(self) -> int:
+        """How much is in the copy."""
+        (found,) = self._ask("SELECT total(json_extract(have, '$.length')) FROM resource")
+        return int(found)
+
+    def planned_bytes(self) -> tuple[int, int]:
+        """What is to be fetched, and by how much the copy grows, as far as lengths are stated."""
+        fetched, growth = self._ask(_PLANNED)
+        return int(fetched), int(growth)
 
     def failing(self, until: float) -> tuple[int, int]:
         """How many resources are in trouble, and how many of them are tried again before then."""

@@ -17,7 +17,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from time import time
@@ -50,6 +50,7 @@ from rsnotify_mirror.plan import (
     wanted_by,
 )
 from rsnotify_mirror.report import Event, EventKind, Report
+from rsnotify_mirror.room import CopyRoom, NoRoom
 from rsnotify_mirror.state import Outgoing, State, StateRow
 from rsnotify_mirror.versions import Budget, Versions, began
 from rsnotify_mirror.warc import WarcFile
@@ -132,6 +133,7 @@ class Store:
         disk: Disk,
         web: Web,
         fetcher: Fetcher,
+        room: CopyRoom,
         options: Options,
         *,
         kept: Disk | None,
@@ -147,7 +149,7 @@ class Store:
         self._state = state
         self._disk = disk
         self._web = web
-        self._fetcher = fetcher
+        self._fetcher, self._room = fetcher, room
         self._maps, self._has_files = options.maps, options.has_files
         self._kept = kept
         self._hook = hook
@@ -259,11 +261,23 @@ class Store:
         if row.path is None:
             raise Refused(f"{row.loc} is no address")
         modified = _modified(row.wanted, fetched.have)
+        before = self._length_at(row.path)
+        try:
+            self._room.check_stored(row.loc, before, fetched.length)
+        except NoRoom:
+            self._disk.drop_part(row.loc)
+            raise
         if content is None:
             self._disk.put_part(row.loc, row.path, modified)
         else:
             self._disk.put(row.path, content, modified)
+        self._room.stored(before, fetched.length)
         return content
+
+    def _length_at(self, path: str) -> int:
+        """Of a file of the copy, where it matters how large that is; 0 if it is not there."""
+        found = self._disk.status(path) if self._room.is_counted else None
+        return 0 if found is None else found.st_size
 
     def _taken_into_memory(self, row: StateRow, fetched: Fetched) -> bytes:
         """Read it whole: where no files are kept, the hook gets the content."""
@@ -321,7 +335,9 @@ class Store:
         was_held = is_there or row.have is not None
         if was_held:
             await self._keep_version(row, None)
+        before = 0 if path is None else self._length_at(path)
         gone = self._removed(path) if path is not None else []
+        self._room.stored(before, 0)
         self._disk.drop_part(row.loc)
         event, have = Event("deleted", row.loc, row.path, "deleted"), row.have or Have()
         outgoing = self._announcing.deleted(row) if self._announcing and was_held else None
@@ -412,13 +428,20 @@ class Unpacking(RemotePackages):
     stores = True
 
     def __init__(
-        self, web: Web, state: State, disk: Disk, store: Store, fetcher: Fetcher, report: Report
+        self,
+        web: Web,
+        state: State,
+        disk: Disk,
+        store: Store,
+        fetcher: Fetcher,
+        room: CopyRoom,
+        report: Report,
     ) -> None:
         super().__init__(web)
         self._state = state
         self._disk = disk
         self._store = store
-        self._fetcher = fetcher
+        self._fetcher, self._room = fetcher, room
         self._report = report
 
     @asynccontextmanager
@@ -443,7 +466,8 @@ class Unpacking(RemotePackages):
             part = self._state.part_of_package(wanted.loc)
             try:
                 return await self._fetcher.fetch(
-                    StateRow(wanted.loc, None, wanted, None, part, 0, attempt, None)
+                    StateRow(wanted.loc, None, wanted, None, part, 0, attempt, None),
+                    is_package=True,
                 )
             except Missing as missing:
                 raise Refused(str(missing)) from None
@@ -539,19 +563,32 @@ class Unpacking(RemotePackages):
         self, package: Package, packed: Packed, row: StateRow, held: Have
     ) -> Event:
         wanted = row.wanted
+        self._room.admit(row.loc, wanted.length, replaced=_length(row), is_one=True)
         check = Check(wanted.length, wanted.hash)
+        grows = partial(self._room.check_growing, row.loc, replaced=_length(row), is_one=True)
         pieces = package.content(packed)
         content = next(pieces, b"")
         check.update(content)
         more = next(pieces, b"")
-        if more:
-            with self._disk.open_part(row.loc) as part:
-                write_all(part, content)
-                for piece in chain([more], pieces):
-                    write_all(part, piece)
-                    check.update(piece)
+        try:
+            if more:
+                with self._disk.open_part(row.loc) as part:
+                    write_all(part, content)
+                    for piece in chain([more], pieces):
+                        write_all(part, piece)
+                        check.update(piece)
+                        grows(check.length)
+            grows(check.length)
+        except NoRoom:
+            self._disk.drop_part(row.loc)
+            raise
         if check.problem() is not None:
             self._disk.drop_part(row.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
         have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
         return await self._store.put(row, Fetched(have, None if more else content, check.length))
+
+
+def _length(row: StateRow) -> int:
+    """Of what is in the copy."""
+    return 0 if row.have is None else row.have.length or 0

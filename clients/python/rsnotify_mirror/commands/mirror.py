@@ -36,7 +36,7 @@ from rsnotify.cli.options import (
     Status,
     most_deleted,
 )
-from rsnotify.cli.output import counted, print_found
+from rsnotify.cli.output import counted, print_found, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import (
     HERE,
@@ -56,11 +56,12 @@ from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.commands.dump import parse_size
 from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end, show
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
-from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.mirror import AsyncMirror, will_it_fit
 from rsnotify_mirror.paths import Map, place_of
-from rsnotify_mirror.plan import Options, Selection
+from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
 from rsnotify_mirror.republication import Republication
+from rsnotify_mirror.room import CopyRoom
 from rsnotify_mirror.state import FILE, START, DueMark, State
 from rsnotify_mirror.storing import Hook, command_hook
 
@@ -88,6 +89,26 @@ def seconds_of(text: str, option: str = "--dump-every") -> float:
             f"{option} {text}: give a time such as 30m, 24h or 7d, from 1s to 3650d"
         )
     return seconds
+
+
+_SIZE = re.compile(r"(\d{1,15})([kMGT]?)B?", re.IGNORECASE)
+SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def bytes_of(text: str | None, option: str, least: int = 1) -> int | None:
+    """
+    >>> bytes_of("10G", "--keep-free"), bytes_of("500kB", "--max-file"), bytes_of(None, "")
+    (10000000000, 500000, None)
+    """
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text)
+    count = int(found[1]) * SIZES[found[2].lower()] if found else 0
+    if count < least:
+        raise InvalidSettings(
+            f"{option} {text}: give a size such as 500M, 10G or 2T, {least:,} bytes at least"
+        )
+    return count
 
 
 class Dumping(NamedTuple):
@@ -216,6 +237,18 @@ async def mirror(
         str | None,
         Option(metavar="OLD", help="The Source of DIR was at OLD until now, and is at URL."),
     ] = None,
+    keep_free: Annotated[
+        str | None, Option(metavar="SIZE", help="Leave so much of the disk free, such as 10G.")
+    ] = None,
+    max_size: Annotated[
+        str | None, Option(metavar="SIZE", help="How large the copy may become.")
+    ] = None,
+    max_file: Annotated[
+        str | None, Option(metavar="SIZE", help="Fetch no resource that is longer.")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, Option(metavar="SIZE", help="Fetch so much in a second at most, such as 5M.")
+    ] = None,
     requests: Requests = AS_USUAL,
     hub: Hub = HERE,
 ) -> None:
@@ -249,6 +282,10 @@ async def mirror(
         warc=warc,
         same_site=same_site,
         moved_from=moved,
+        keep_free=bytes_of(keep_free, "--keep-free") or 0,
+        max_size=bytes_of(max_size, "--max-size"),
+        max_file=bytes_of(max_file, "--max-file"),
+        bandwidth=bytes_of(bandwidth, "--bandwidth", LEAST_BANDWIDTH),
     )
     token = token_of_environment() if republish is None else token_of_source()
     for source in sources:
@@ -463,6 +500,8 @@ def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
 def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
     with State(directory, is_writer=False) as state:
         status = status_of(state)
+        if status.to_do:
+            status = replace(status, to_fetch_bytes=state.planned_bytes()[0])
     verdict = judge(
         is_in_step=status.in_step, behind_seconds=status.behind_seconds, max_behind=max_behind
     )
@@ -476,6 +515,10 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
     found = counted(status.resources, "resource")
     counts = f"{found}, {status.to_do} to do, {status.failed} failed"
     yield f"{counts}; rsnotify audit looks into the files"
+    if status.room_bytes is not None:
+        to_fetch = status.to_fetch_bytes
+        known = f"{size(to_fetch)} to fetch, as far as that is known; " if to_fetch else ""
+        yield f"{known}room for {size(max(0, status.room_bytes))} more"
     if status.in_step_at is None:
         yield "it was never in step"
     elif status.in_step:
@@ -518,7 +561,18 @@ async def _show_plan(
             ) as mirror:
                 await mirror.plan()
                 _say_plan(mirror.state, json=json)
+                if not json:
+                    _say_room(mirror.state, directory, options)
                 return 1 if skipped else 0
+
+
+def _say_room(state: State, directory: Path | None, options: Options) -> None:
+    if directory is None or not directory.is_dir():
+        return
+    room = CopyRoom(directory, options, state.held_bytes())
+    to_fetch, left, problem = will_it_fit(state, room)
+    known = f"{size(to_fetch)} to fetch, as far as that is known; room for {size(max(0, left))}"
+    typer.echo(problem or known, err=True)
 
 
 def _say_plan(state: State, *, json: bool) -> None:

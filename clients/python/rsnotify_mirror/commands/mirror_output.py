@@ -102,7 +102,7 @@ def encoded(event: object, shown: Shown) -> bytes:
 def _line(event: Event, *, is_live: bool) -> str | None:
     """The line for a person; during a baseline only what could not be read is shown."""
     if event.event == "baseline":
-        return f"{_named(event)}; {event.to_do} to fetch or remove"
+        return f"{_named(event)}; {event.to_do} to fetch or remove{_room(event)}"
     if event.event in ("failed", "skipped", "kept", "trouble"):
         what = "trying again" if event.event == "trouble" else event.event
         return f"{what}: {problem_of(event.loc, event.problem or '')}"
@@ -113,6 +113,14 @@ def _line(event: Event, *, is_live: bool) -> str | None:
         return f"verified: {counted(event.checked or 0, 'resource')}, {repaired}, {wrong}"
     is_news = event.event in ("stored", "deleted")
     return f"{event.event}  {event.loc}" if is_live and is_news else None
+
+
+def _room(event: Event) -> str:
+    if event.problem is not None:
+        return f"; {event.problem}"
+    if not event.to_fetch_bytes or event.room_bytes is None:
+        return ""
+    return f", {size(event.to_fetch_bytes)} known; room for {size(event.room_bytes)}"
 
 
 def _named(event: Event) -> str:
