@@ -4,14 +4,13 @@ Behind a trusted proxy that is the address of the client.
 """
 
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.http.connection_limits import LimitedCounts
-from rsnotify.live.reading import FILTERS
+from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE, FilterCounts
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -33,7 +32,7 @@ class ReaderLimits:
         self._channels = LimitedCounts[ChannelName](per_channel)
         self.addresses = LimitedCounts[str](per_address)
         self.audiences = LimitedCounts[Audience]()
-        self._filters: dict[ChannelName, Counter[Filter]] = {}
+        self._filters = FilterCounts[Filter]()
 
     def check(
         self, address: str, channels: Iterable[ChannelName], filter_: Filter | None = None
@@ -47,11 +46,16 @@ class ReaderLimits:
                 detail = f"{channel} has {self._channels.limit} readers; try again later"
                 raise TryAgain(detail, retry_after_seconds=RETRY_SECONDS)
             if filter_ is not None:
-                self._check_filter(channel, filter_)
+                self._check_filter(channel, address, filter_)
 
-    def _check_filter(self, channel: ChannelName, filter_: Filter) -> None:
-        known = self._filters.get(channel, ())
-        if len(known) >= FILTERS and filter_ not in known:
+    def _check_filter(self, channel: ChannelName, address: str, filter_: Filter) -> None:
+        if self._filters.has_too_many(channel, address, filter_):
+            raise TooMany(
+                f"your address has {FILTERS_OF_ONE} different filters at {channel}: "
+                "close some, or read it without one",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        if self._filters.is_full(channel, filter_):
             raise TryAgain(
                 f"{channel} has readers with {FILTERS} different filters: "
                 "read it without one, or try again later",
@@ -73,7 +77,7 @@ class ReaderLimits:
             self._channels.take(channel)
             self.audiences.take(Audience(*channel, reader.wire_format.name))
             if filter_ is not None:
-                self._filters.setdefault(channel, Counter())[filter_] += 1
+                self._filters.take(channel, address, filter_)
 
     def leave(
         self, reader: Reader, channels: Iterable[ChannelName], filter_: Filter | None = None
@@ -87,13 +91,4 @@ class ReaderLimits:
             self._channels.give_back(channel)
             self.audiences.give_back(Audience(*channel, reader.wire_format.name))
             if filter_ is not None:
-                self._forget_filter(channel, filter_)
-
-    def _forget_filter(self, channel: ChannelName, filter_: Filter) -> None:
-        """One reader less has it; nothing is kept of those that nobody has."""
-        known = self._filters[channel]
-        known[filter_] -= 1
-        if not known[filter_]:
-            del known[filter_]
-        if not known:
-            del self._filters[channel]
+                self._filters.give_back(channel, address, filter_)

@@ -29,7 +29,6 @@ from rsnotify.single_flight import SingleFlight
 
 PASSED_CHANGES = 1_000  # that are not for a reader, before it is told where it is…
 PASSED_SECONDS = 25.0  # …or so long after the first of them
-FILTERS = 200  # of a channel's readers: each change is held against each of them
 CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
 
 

@@ -8,7 +8,6 @@ once its subscription has ended. `docs/design.md` has a drawing of it.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
@@ -16,13 +15,15 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.live.feed import Feed
+from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE, FilterCounts
 from rsnotify.live.journals import Journals
-from rsnotify.live.reading import FILTERS, PASSED_CHANGES, PASSED_SECONDS
+from rsnotify.live.reading import PASSED_CHANGES, PASSED_SECONDS
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.delivery import Deliverer, Delivery
 from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LeaseClock
+from rsnotify.websub.rules import hostname_of
 from rsnotify.websub.share import Share, Subscriber
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, seconds_left
 from rsnotify.websub.subscription_store import Subscriptions
@@ -117,6 +118,11 @@ def _is_for(subscriber: Subscriber, notification: Notification) -> bool:
     return subscriber.passed >= PASSED_CHANGES
 
 
+def _counted(subscription: PendingRequest | Subscription) -> tuple[ChannelName, str]:
+    """Where its filter counts: the port is left out, for one host has many."""
+    return subscription.channel, hostname_of(subscription.callback)
+
+
 class Subscribers:
     """Every subscriber that this process looks after."""
 
@@ -134,7 +140,7 @@ class Subscribers:
         self._queue = queue
         self.deliverer = deliverer
         self.watchers: dict[ChannelName, ChannelWatcher] = {}
-        self._wanted: dict[ChannelName, Counter[str]] = {}  # by how many each part
+        self._wanted = FilterCounts[str]()
 
     @property
     def are_waking(self) -> bool:
@@ -152,7 +158,7 @@ class Subscribers:
                 subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
             share.subscribers[id_] = subscriber
             if subscription.wanted:
-                self._wanted.setdefault(subscription.channel, Counter())[subscription.wanted] += 1
+                self._wanted.take(*_counted(subscription), subscription.wanted)
             self.place(subscriber)
         else:
             subscriber.subscription = subscription
@@ -160,10 +166,17 @@ class Subscribers:
 
     def refusal(self, request: PendingRequest) -> str | None:
         """Why there is no room for a subscription: its filter would be one too many."""
-        known = self._wanted.get(request.channel, Counter())
-        if not request.wanted or len(known) < FILTERS or request.wanted in known:
+        if not request.wanted:
             return None
-        return f"{request.channel} has subscribers with {FILTERS} different filters: take all of it"
+        channel, host = _counted(request)
+        if self._wanted.has_too_many(channel, host, request.wanted):
+            return (
+                f"callbacks at {host} have {FILTERS_OF_ONE} different filters at {channel}: "
+                "end one, or take all of it"
+            )
+        if self._wanted.is_full(channel, request.wanted):
+            return f"{channel} has subscribers with {FILTERS} different filters: take all of it"
+        return None
 
     def drop(self, share: Share, id_: str) -> None:
         subscriber = share.subscribers.pop(id_, None)
@@ -188,15 +201,8 @@ class Subscribers:
         if watcher is not None:
             watcher.leave(subscriber)
         if subscriber.subscription.wanted:
-            self._forget_wanted(subscriber.channel, subscriber.subscription.wanted)
-
-    def _forget_wanted(self, channel: ChannelName, wanted: str) -> None:
-        known = self._wanted[channel]
-        known[wanted] -= 1
-        if not known[wanted]:
-            del known[wanted]
-        if not known:
-            del self._wanted[channel]
+            subscription = subscriber.subscription
+            self._wanted.give_back(*_counted(subscription), subscription.wanted)
 
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
         """End these, but for those whose callback has confirmed them again meanwhile.

@@ -1,8 +1,10 @@
 """A WebSub topic with a filter: each change of its part is called once, and its cursor moves on."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 
-from rsnotify.live.reading import FILTERS
+from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
 from tests.support.receivers import Receiver, answers, ask, first_of, has, subscribe, takes, topic
 from tests.support.running import until
 
@@ -29,7 +31,10 @@ async def subscribed(hub, receiver, name, query):
 
 async def subscribed_for_good(hub, receiver, name, query, number=1):
     await subscribed(hub, receiver, name, query)
+    await are_shown(hub, receiver, number)
 
+
+async def are_shown(hub, receiver, number):
     async def is_there():
         return len(await shown(hub, receiver)) == number
 
@@ -159,19 +164,38 @@ async def test_a_topic_that_is_no_filter_is_refused(websub_hub, new_set, query, 
 
 
 async def test_a_filter_more_than_a_channel_may_have_is_denied_with_the_reason(websub_hub, new_set):
-    async with Receiver() as receiver:
-        for number in range(FILTERS):
-            await subscribed(websub_hub, receiver, new_set, f"prefix=http://a/{number}")
-        await has(receiver, FILTERS, of="verifications")
-
-        async def are_there():
-            return len(await shown(websub_hub, receiver)) == FILTERS
-
-        await until(are_there)
-        await subscribed(websub_hub, receiver, new_set, "prefix=http://a/more")
-        (denial,) = await has(receiver, 1, of="denials")
+    async with AsyncExitStack() as receivers:
+        hosts = [
+            await receivers.enter_async_context(Receiver(host=f"127.0.0.{number}"))
+            for number in range(1, FILTERS // FILTERS_OF_ONE + 1)
+        ]
+        for receiver in hosts:
+            for number in range(FILTERS_OF_ONE):
+                query = f"prefix=http://{receiver.host}/{number}"
+                await subscribed(websub_hub, receiver, new_set, query)
+            await are_shown(websub_hub, receiver, FILTERS_OF_ONE)
+        one_more = await receivers.enter_async_context(Receiver(host="127.0.0.9"))
+        await subscribed(websub_hub, one_more, new_set, "prefix=http://a/more")
+        (denial,) = await has(one_more, 1, of="denials")
         assert f"{FILTERS} different filters" in denial.query["hub.reason"]
-        assert len(await shown(websub_hub, receiver)) == FILTERS
+        assert not await shown(websub_hub, one_more)
+
+
+async def test_one_host_cannot_take_the_filters_of_all_others(websub_hub, new_set):
+    async with (
+        Receiver() as receiver,
+        Receiver() as at_another_port,
+        Receiver(host="127.0.0.2") as other,
+    ):
+        for number in range(FILTERS_OF_ONE):
+            await subscribed(websub_hub, receiver, new_set, f"prefix=http://a/{number}")
+        await are_shown(websub_hub, receiver, FILTERS_OF_ONE)
+        for each in (receiver, at_another_port):
+            await subscribed(websub_hub, each, new_set, "prefix=http://a/more")
+            (denial,) = await has(each, 1, of="denials")
+            assert f"{FILTERS_OF_ONE} different filters at" in denial.query["hub.reason"]
+        await subscribed_for_good(websub_hub, other, new_set, "prefix=http://a/more")
+        await subscribed_for_good(websub_hub, at_another_port, new_set, "prefix=http://a/0")
 
 
 async def test_a_topic_without_a_filter_is_as_before(websub_hub, new_set):

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from websockets.asyncio.client import connect
 
-from rsnotify.live.reading import FILTERS
+from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.commands.validate import judged
@@ -508,39 +508,80 @@ async def test_a_framework_channel_has_no_filter(hub, place):
     assert "the framework channel has no filter: leave out" in problem["detail"]
 
 
+class Askers:
+    """Ask from several addresses, and hold what is answered."""
+
+    def __init__(self, hub: RunningHub, answers: AsyncExitStack) -> None:
+        self._hub = hub
+        self._answers = answers
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
+
+    async def ask(
+        self, path: str, headers: dict[str, str] | None = None, by: str = "127.0.0.1"
+    ) -> Any:
+        if by not in self._sessions:
+            connector = aiohttp.TCPConnector(limit=0, local_addr=(by, 0))
+            session = aiohttp.ClientSession(connector=connector)
+            self._sessions[by] = await self._answers.enter_async_context(session)
+        asking = self._sessions[by].get(self._hub.url + path, headers=headers)
+        return await self._answers.enter_async_context(asking)
+
+
+STREAM = {"Accept": "text/event-stream"}
+
+
+def ways_that_wait(name: str, since: str, query: str) -> list[tuple[str, dict[str, str] | None]]:
+    return [
+        (f"{CHANNEL.format(name)}?{query}", STREAM),
+        (f"/channels/change_notification_channel?set={name}&{query}", STREAM),
+        (f"/streams/{name}?live=long-poll&offset={since}&{query}", None),
+        (f"/streams/{name}?live=sse&offset={since}&{query}", None),
+    ]
+
+
 async def test_a_filter_more_than_a_channel_may_have_is_refused_on_every_way_that_waits(hub):
     name = await new_set(hub)
     since = await publish(hub, name, updated("http://example.com/first"))
     path = CHANNEL.format(name)
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
-        AsyncExitStack() as answers,
-    ):
-
-        async def ask(address: str, headers: dict[str, str] | None = None) -> Any:
-            asking = session.get(hub.url + address, headers=headers)
-            return await answers.enter_async_context(asking)
-
-        stream = {"Accept": "text/event-stream"}
+    async with AsyncExitStack() as answers:
+        askers = Askers(hub, answers)
         for number in range(FILTERS):
-            answer = await ask(f"{path}?prefix=http://a/{number}", stream)
+            by = f"127.0.0.{1 + number % 5}"
+            answer = await askers.ask(f"{path}?prefix=http://a/{number}", STREAM, by)
             assert answer.status == 200
-        for address, headers in (
-            (f"{path}?prefix=http://a/more", stream),
-            (f"/streams/{name}?live=long-poll&offset={since}&prefix=http://a/more", None),
-            (f"/streams/{name}?live=sse&offset={since}&prefix=http://a/more", None),
-        ):
-            refused = await ask(address, headers)
+        for address, headers in ways_that_wait(name, since, "prefix=http://a/more"):
+            refused = await askers.ask(address, headers)
             assert refused.status == 503
             assert f"readers with {FILTERS} different filters" in await refused.text()
             assert int(refused.headers["Retry-After"]) > 0
-        assert (await ask(f"{path}?prefix=http://a/0", stream)).status == 200
-        assert (await ask(path, stream)).status == 200
+        assert (await askers.ask(f"{path}?prefix=http://a/0", STREAM)).status == 200
+        assert (await askers.ask(path, STREAM)).status == 200
         for each in (
             f"/{name}/changelist.xml?prefix=http://a/x",
             f"/streams/{name}?change=deleted",
         ):
-            assert (await ask(each)).status == 200  # whoever does not wait has no place
+            assert (await askers.ask(each)).status == 200  # whoever does not wait has no place
+    await publish(hub, name, updated("http://example.com/second"))
+
+
+async def test_one_address_cannot_take_the_filters_of_all_others(hub):
+    name = await new_set(hub)
+    since = await publish(hub, name, updated("http://example.com/first"))
+    path = CHANNEL.format(name)
+    async with AsyncExitStack() as answers:
+        askers = Askers(hub, answers)
+        for number in range(FILTERS_OF_ONE):
+            answer = await askers.ask(f"{path}?prefix=http://a/{number}", STREAM)
+            assert answer.status == 200
+        for address, headers in ways_that_wait(name, since, "prefix=http://a/more"):
+            refused = await askers.ask(address, headers)
+            assert refused.status == 429
+            said = await refused.text()
+            assert f"your address has {FILTERS_OF_ONE} different filters" in said
+            assert int(refused.headers["Retry-After"]) > 0
+        assert (await askers.ask(f"{path}?prefix=http://a/0", STREAM)).status == 200
+        others = await askers.ask(f"{path}?prefix=http://a/more", STREAM, "127.0.0.2")
+        assert others.status == 200
     await publish(hub, name, updated("http://example.com/second"))
 
 

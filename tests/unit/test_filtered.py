@@ -12,10 +12,11 @@ from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import CloseCode, HistoryDeleted, Rejected, TryAgain
+from rsnotify.errors import CloseCode, HistoryDeleted, Rejected, TooMany, TryAgain
 from rsnotify.live.cache import Tail
 from rsnotify.live.feed import Feed
-from rsnotify.live.reading import FILTERS, PASSED_CHANGES, Reading
+from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
+from rsnotify.live.reading import PASSED_CHANGES, Reading
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import (
@@ -289,9 +290,30 @@ def test_a_channel_has_so_many_different_filters_and_no_more():
     limits = ReaderLimits()
     filters = [Filter(prefix=[f"http://example.com/{number}"]) for number in range(FILTERS + 1)]
     readers = [Peer() for _ in filters]
+    for number, (reader, each) in enumerate(zip(readers[:-1], filters, strict=False)):
+        limits.enter(reader, f"a{number % 10}", [CHANNEL], each)
+    with pytest.raises(TryAgain, match="readers with 200 different filters: read it without one"):
+        limits.enter(readers[-1], "b", [CHANNEL], filters[-1])
+    limits.enter(Peer(), "b", [CHANNEL], filters[0])
+    limits.enter(Peer(), "b", [CHANNEL])
+    limits.enter(Peer(), "b", [ChannelName("b", "change")], filters[-1])
+    limits.leave(readers[1], [CHANNEL], filters[1])
+    limits.enter(readers[-1], "b", [CHANNEL], filters[-1])
+
+
+def test_one_address_has_so_many_different_filters_of_a_channel_and_leaves_room_for_others():
+    limits = ReaderLimits()
+    filters = [
+        Filter(prefix=[f"http://example.com/{number}"]) for number in range(FILTERS_OF_ONE + 1)
+    ]
+    readers = [Peer() for _ in filters]
     for reader, each in zip(readers[:-1], filters, strict=False):
         limits.enter(reader, "a", [CHANNEL], each)
-    with pytest.raises(TryAgain, match="readers with 200 different filters: read it without one"):
+    with pytest.raises(TooMany, match=f"your address has {FILTERS_OF_ONE} different filters at"):
+        limits.enter(readers[-1], "a", [CHANNEL], filters[-1])
+    other = Peer()
+    limits.enter(other, "b", [CHANNEL], filters[-1])
+    with pytest.raises(TooMany):  # it would keep it when the other leaves
         limits.enter(readers[-1], "a", [CHANNEL], filters[-1])
     limits.enter(Peer(), "a", [CHANNEL], filters[0])
     limits.enter(Peer(), "a", [CHANNEL])
