@@ -47,6 +47,13 @@ class SingleFlight(Generic[Key, Result]):
         """Wait for the result. Cancelling the caller does not cancel the work."""
         return await asyncio.shield(self.task(key, work))
 
+    async def aclose(self) -> None:
+        """End what is under way, and wait for that."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _ended(self, key: Key, task: asyncio.Task[Result]) -> None:
         if self._tasks.get(key) is task:
             del self._tasks[key]

@@ -305,6 +305,7 @@ class Nodes:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._asking.aclose()  # it would connect again with what is closed
         await asyncio.gather(*(node.aclose() for node in self._nodes.values()))
 
 

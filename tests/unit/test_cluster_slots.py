@@ -1,13 +1,17 @@
-"""The keys of a command in a Redis Cluster, and the slot that they share."""
+"""The keys of a command in a Redis Cluster and their slot; and how a question to its nodes ends."""
+
+import asyncio
 
 import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.journal.call import call_keys
+from rsnotify.redis_client.address import Address
 from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (
     HUB_KEY,
     SLOTS,
+    Nodes,
     routed_to,
     slot_of,
     tagged,
@@ -71,3 +75,25 @@ def test_keys_are_tagged_and_nothing_else(command, as_sent, key):
 def test_keys_of_two_slots_in_one_command_are_a_mistake():
     with pytest.raises(ValueError, match="several slots"):
         routed_to(("DEL", "rsnotify:{a}:x", "rsnotify:{b}:x"))
+
+
+async def test_no_node_is_asked_once_all_are_closed():
+    """Who waits for the answer of the nodes may go; the question goes on, and ends with them."""
+    connected = asyncio.Event()
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        nodes = Nodes(Address.parse(f"redis+cluster://127.0.0.1:{port}"))
+        nodes.masters.append(nodes.at(("127.0.0.1", port)))  # if these fail, the seeds are asked
+        before = asyncio.all_tasks()
+        waiting = asyncio.create_task(nodes.refresh())
+        await connected.wait()
+        waiting.cancel()
+        await nodes.aclose()
+        left = asyncio.all_tasks() - before - {waiting}
+        assert not [task for task in left if "question" in task.get_name()]
