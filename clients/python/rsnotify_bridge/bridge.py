@@ -379,7 +379,7 @@ class Bridge:
             raise
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
         log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
-        facts.is_loaded, facts.held = True, None
+        facts.is_loaded, facts.held, facts.loaded = True, None, outcome["resources"]
         self._changed(1)
         self.state.save()
 

@@ -7,7 +7,7 @@ after each look.
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,10 @@ class BridgeStatus(Facts, kw_only=True):
         times = {name: _text(at) for name, at in said.items() if name.endswith("_at")}
         return said | times
 
+    def passes(self, max_behind: float) -> bool:
+        """In step, and looked at not long ago."""
+        return self.in_step and self.verdict(max_behind).exit_status == 0
+
     def verdict(self, max_behind: float) -> StepVerdict:
         return judge(
             is_in_step=self.in_step, behind_seconds=self.behind_seconds, max_behind=max_behind
@@ -91,16 +95,47 @@ class BridgeStatus(Facts, kw_only=True):
     def lines(self) -> Iterator[str]:
         yield f"{self.source} to {self.set}: {self.how or 'not looked at yet'}"
         known = counted(self.resources, "resource")
-        yield f"  {known}, {self.published} published, {self.waiting} waiting"
+        yield f"  {known}, {done_of(self.loaded, self.published)}, {self.waiting:,} waiting"
         if self.read_at is None:
             yield "  it was never read to its end"
         else:
             yield f"  read to its end at {_text(self.read_at)}, {self.behind_seconds:.0f} s ago"
+        yield from self.problems()
+
+    def problems(self) -> Iterator[str]:
         for name in ("held", "skipped", "clock"):
             if (said := getattr(self, name)) is not None:
                 yield f"  {name.replace('held', 'held back')}: {said}"
         if self.error is not None:
             yield f"  failed {self.failures} times: {self.error}"
+
+
+def done_of(loaded: int, published: int) -> str:
+    """
+    >>> done_of(0, 0), done_of(49_000, 0), done_of(49_000, 1)
+    ('0 published', '49,000 loaded', '49,000 loaded, 1 published')
+    """
+    if loaded and not published:
+        return f"{loaded:,} loaded"
+    return f"{loaded:,} loaded, {published:,} published" if loaded else f"{published:,} published"
+
+
+def table_of(found: Sequence[BridgeStatus], max_behind: float) -> list[str]:
+    """Of several bridges: a line for each, those that are not in step first, and why."""
+    shown = sorted(found, key=lambda each: (each.passes(max_behind), each.source, each.set))
+    widths = [max(map(len, column)) for column in zip(*map(_names, shown), strict=True)]
+    lines = []
+    for each in shown:
+        named = "  ".join(map(str.ljust, _names(each), widths))
+        known = f"{counted(each.resources, 'resource')}, {done_of(each.loaded, each.published)}"
+        word = "in step" if each.passes(max_behind) else "NOT    "
+        lines += [f"{word}  {named}  {known}, {each.waiting:,} waiting", *each.problems()]
+    well = sum(each.passes(max_behind) for each in found)
+    return [*lines, f"{well:,} in step, {len(found) - well:,} not"]
+
+
+def _names(status: BridgeStatus) -> tuple[str, str]:
+    return without_tokens(status.source), status.set
 
 
 def _text(seconds: float | None) -> str | None:
@@ -286,9 +321,8 @@ class Running:
             self._report()
             await bridges.close()
         for each in bridges.bridges:
-            published = each.state.facts.published
-            known = counted(each.state.known, "resource")
-            typer.echo(f"{each.name}: {known}, {published} published")
+            facts, known = each.state.facts, counted(each.state.known, "resource")
+            typer.echo(f"{each.name}: {known}, {done_of(facts.loaded, facts.published)}")
         return 0 if is_well else 1
 
     async def _work(self, bridges: Bridges, *, once: bool) -> bool:
@@ -405,7 +439,10 @@ def show_status(state: Path, *, json: bool, max_behind: float) -> int:
     with closing(BridgeStore(state, is_writer=False)) as memory, memory.checked():
         found = [BridgeStatus.of(each, time.time()) for each in memory.all()]
     verdict = worst(each.verdict(max_behind) for each in found)
-    lines = [line for each in found for line in each.lines()]
+    if len(found) > 1:
+        lines = table_of(found, max_behind)
+    else:
+        lines = [line for each in found for line in each.lines()]
     print_found([each.in_json() for each in found], [*lines, str(verdict)], json=json)
     return verdict.exit_status
 

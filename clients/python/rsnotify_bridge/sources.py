@@ -342,6 +342,9 @@ ACCEPT = {
 _COMPLETE = re.compile(rb"<(?:\w+:)?complete\b")
 
 
+IS_OAI = re.compile(rb"<(?:\w+:)?OAI-PMH\b")  # also where it answers that a verb is missing
+
+
 class FeedKind(NamedTuple):
     """What its pages are called, known by, read by; and what is to be known of it."""
 
@@ -552,6 +555,8 @@ async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:
         return await OaiSource.find(web, url, rule)
     page = None if url.startswith(SOCKETS) else await web.page(url)
     body = page.body if page is not None and page.status == 200 else b""
+    if IS_OAI.search(body[:BEGINNING_BYTES]):
+        return await OaiSource.find(web, PREFIX + url, rule)
     for kind in (FEED, ACTIVITIES):
         if kind.is_in(body):
             return FeedSource(web, url, kind, body)

@@ -52,12 +52,39 @@ async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
     assert (status, "OAI-PMH: ListRecords of A repository" in shown) == (0, True)
     assert "\nall of it is compared once a week\n" in shown
     assert len(repository.asked) == 1  # to identify itself: nothing else is asked for
-    for number, expected in ((None, "12 resources"), (5, "12 resources, 1 published")):
+    loaded = "12 resources, 12 loaded"
+    for number, expected in ((None, f"{loaded}\n"), (5, f"{loaded}, 1 published")):
         if number is not None:
             repository.put(number)
         status, said = await shell(f"{bridge} --once", tmp_path, real_hub.url, given)
         assert (status, expected in said) == (0, True), said
     assert real_hub.told("theses") == [("updated", "5")]
+
+
+async def test_of_several_those_that_are_out_of_step_come_first(
+    real_hub, set_name, source, tmp_path
+):
+    lines = []
+    for name in ("a", "b", "c"):
+        source.documents[f"/{name}.xml"] = (
+            MAP % f"<url><loc>{source.loc(name)}</loc></url>".encode()
+        )
+        address = source.loc(f"{name}.xml")
+        lines += ["[[bridge]]", f'from = "{address}"', f'set = "{set_name}"', "shared = true"]
+    (tmp_path / "bridges.toml").write_text("\n".join(lines))
+    once = "rsnotify bridge --config bridges.toml --once"
+    status, said = await shell(once, tmp_path, real_hub.url)
+    assert status == 0, said
+    del source.documents["/b.xml"]
+    assert (await shell(once, tmp_path, real_hub.url))[0] == 1
+    _, said = await shell("rsnotify bridge --status", tmp_path, real_hub.url)
+    rows = [each for each in said.splitlines() if f"  {set_name}  " in each]
+    assert [row.split()[0] for row in rows] == ["NOT", "in", "in"]
+    for name, row in zip("bac", rows, strict=True):
+        assert source.loc(f"{name}.xml") in row
+    assert "1 resource, 1 published, 0 waiting" in rows[0]
+    assert "  failed 1 times: " in said.splitlines()[1]
+    assert "\n2 in step, 1 not\n" in said
 
 
 async def test_what_is_held_back_is_shown_and_let_through(real_hub, set_name, source, tmp_path):

@@ -58,6 +58,18 @@ async def test_a_set_of_a_hub_that_is_harvested_and_published_again_is_the_same(
     assert {name for change, name in bridging.told() if change == "updated"} <= {names[3]}
 
 
+async def test_a_repository_is_recognised_by_what_it_answers(bridging, source):
+    """Whoever gives its address without `oai:` means the same."""
+    repository = Repository(source.loc("oai"))
+    source.handlers["/oai"] = repository.handler
+    for number in range(3):
+        repository.put(number)
+    facts = await bridging.once(source.loc("oai"))
+    assert (facts.error, facts.skipped) == (None, None)
+    assert facts.how.startswith("OAI-PMH: ListIdentifiers of A repository with oai_dc;")
+    assert bridging.count() == 3
+
+
 def address(repository: Repository) -> str:
     return f"oai:{repository.url}?metadataPrefix=oai_dc"
 
