@@ -33,7 +33,8 @@ OAI = (
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
-STREAM_QUESTION = ("access_token", "cursor", "live", "offset", *FILTER)
+FRAMEWORK_STREAM_QUESTION = ("access_token", "cursor", "live", "offset")
+STREAM_QUESTION = (*FRAMEWORK_STREAM_QUESTION, *FILTER)
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 

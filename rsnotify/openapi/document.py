@@ -329,7 +329,7 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
-        elif name == "offset" and operation.query == query.STREAM_QUESTION:
+        elif name == "offset" and "cursor" in operation.query:  # of a stream
             yield {"name": name, "in": "query", "schema": STREAM_OFFSET}
         elif name == "limit" and operation.query == query.LISTED_SETS:
             limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}

@@ -14,6 +14,7 @@ from rsnotify.access.query import (
     CHANGE_LIST,
     CHANNEL,
     DOCUMENT,
+    FRAMEWORK_STREAM_QUESTION,
     LISTED_SETS,
     OAI,
     RESOURCE_LIST,
@@ -143,17 +144,20 @@ def _document(query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
     return Operation("reader", answers, query, CONDITIONS, errors=(404, *errors))
 
 
-_STREAM = Operation(
-    "reader",
-    {
-        200: {JSON: {"type": "array", "items": ANY_OBJECT}, STREAM: ANY_TEXT},
-        204: {},
-        304: {},
-    },
-    STREAM_QUESTION,
-    ("If-None-Match",),
-    errors=(410,),
-)
+def _stream(question: tuple[str, ...]) -> Operation:
+    return Operation(
+        "reader",
+        {
+            200: {JSON: {"type": "array", "items": ANY_OBJECT}, STREAM: ANY_TEXT},
+            204: {},
+            304: {},
+        },
+        question,
+        ("If-None-Match",),
+        errors=(410,),
+    )
+
+
 _OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}}
 _FEED: Mapping[int, Content] = {200: {"application/atom+xml": ANY_TEXT}, 304: {}}
 _ACTIVITIES: Mapping[int, Content] = {200: {"application/ld+json": ANY_OBJECT}, 304: {}}
@@ -243,8 +247,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", CHANNELS_PATH): Operation(
         "reader", {200: {STREAM: ANY_TEXT}}, SEVERAL_CHANNELS, errors=(404, 406, 410)
     ),
-    ("GET", STREAM_PATH): _STREAM,
-    ("GET", FRAMEWORK_STREAM_PATH): _STREAM,
+    ("GET", STREAM_PATH): _stream(STREAM_QUESTION),
+    ("GET", FRAMEWORK_STREAM_PATH): _stream(FRAMEWORK_STREAM_QUESTION),
     ("POST", "/hub"): Operation(
         "everybody",
         {202: {TEXT: ANY_TEXT}, 204: {}, 200: {JSON: ref("Accepted")}},

@@ -21,7 +21,12 @@ from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge_document
-from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
+from rsnotify.resourcesync.notification import (
+    CHANNEL_PATH,
+    CHANNELS_PATH,
+    FRAMEWORK_STREAM_PATH,
+    STREAM_PATH,
+)
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify.sets.options import SetOptions
 
@@ -55,6 +60,16 @@ def test_all_that_is_served_is_described_and_nothing_else():
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     found = {(method, route.path) for method, route in served(app.routes)}
     assert found == OPERATIONS.keys()
+
+
+def test_the_stream_of_a_framework_channel_has_no_filter(document):
+    def names(path: str) -> set[str]:
+        described = document["paths"][path]["get"]["parameters"]
+        return {each["name"] for each in described if each["in"] == "query"}
+
+    filters = {"prefix", "type", "change", "collection"}
+    assert names(STREAM_PATH) - names(FRAMEWORK_STREAM_PATH) == filters
+    assert names(FRAMEWORK_STREAM_PATH) == {"offset", "live", "cursor"}
 
 
 def test_what_has_no_row_is_left_out():
