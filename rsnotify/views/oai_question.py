@@ -28,6 +28,14 @@ VERBS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 """Of each verb: the arguments that it must have, and those that it may have."""
 
+_WORD = r"[A-Za-z0-9\-_.!~*'()]+"
+SYNTAX = {
+    "metadataPrefix": re.compile(_WORD).fullmatch,
+    "set": re.compile(f"{_WORD}(:{_WORD})*").fullmatch,
+}
+"""How the protocol's schema writes arguments that an answer repeats. An identifier may be any URI:
+it is asked for as it stands."""
+
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII).fullmatch
 _SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII).fullmatch
 
@@ -110,6 +118,9 @@ def _arguments(verb: str, sent: Sequence[tuple[str, str]]) -> Mapping[str, str]:
             escape(value)
         except Rejected as error:
             raise OaiFault("badArgument", f"{name}: {error.detail}") from None
+        if name in SYNTAX and not SYNTAX[name](value):
+            allowed = "letters of ASCII, digits and -_.!~*'()"
+            raise OaiFault("badArgument", f"{name} is {value[:80]!a}; it may have {allowed}")
     if "resumptionToken" in arguments:
         if len(arguments) > 1:
             raise OaiFault("badArgument", "resumptionToken is sent alone, with the verb")

@@ -86,8 +86,16 @@ LIST = "verb=ListRecords&metadataPrefix=oai_dc"
         (f"{LIST}&from=2026-11-20T24:00:00Z", "badArgument"),
         (f"{LIST}&from=2026-02-29", "badArgument"),
         (f"{LIST}&from=\xb2026-11-20", "badArgument"),
-        (f"{LIST}&set=", "noSetHierarchy"),
-        ("verb=ListRecords&metadataPrefix=", "cannotDisseminateFormat"),
+        (f"{LIST}&set=a:b", "noSetHierarchy"),
+        *(
+            (f"{LIST}&set={each}", "badArgument")
+            for each in ("", ":a", "a:", "a::b", "a+b", "a%0A")
+        ),
+        ("verb=ListRecords&metadataPrefix=a-Z_0.!~*'()", "cannotDisseminateFormat"),
+        *(
+            (f"verb=ListRecords&metadataPrefix={each}", "badArgument")
+            for each in ("", "a+b", "a:b", "%C3%A9", "oai_dc%0A")
+        ),
         ("verb=ListRecords&resumptionToken=a", ""),
         ("verb=ListRecords&resumptionToken=a&resumptionToken=a", "badArgument"),
         ("verb=ListRecords&resumptionToken=a&from=2026-11-20", "badArgument"),
