@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import struct
+import threading
 import zipfile
 from collections import deque
 from contextlib import nullcontext
@@ -34,6 +35,7 @@ from rsnotify_mirror.plan import (
     wanted_by,
 )
 from rsnotify_mirror.report import Event, percentile
+from rsnotify_mirror.room import FetchPace
 from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
@@ -638,6 +640,11 @@ def test_a_long_body_goes_into_the_file_and_its_digest_whole():
     pieces = [bytes([each]) * (LARGE_READ_BYTES - each) for each in range(5)]
     content, file, told = b"".join(pieces), io.BytesIO(), list[int]()
     check = Check(len(content), f"sha-256:{hashlib.sha256(content).hexdigest()}")
-    receiving = Receiving(LOC, SourceResource(LOC), False, check, told.append)
+    lengths, no_limit = list[int](), FetchPace(None)
+    receiving = Receiving(
+        *(LOC, SourceResource(LOC), False, check, told.append, lengths.append),
+        *(no_limit, threading.Event()),
+    )
     receiving.receive(cast("Any", Body(pieces)), file)
+    assert lengths[-1] == len(content)
     assert (file.getvalue(), sum(told), check.problem()) == (content, len(content), None)
