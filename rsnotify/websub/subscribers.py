@@ -157,8 +157,7 @@ class Subscribers:
             if subscription.is_over(self._clock.now()):  # our clock has not seen it end
                 subscriber.patient_until = monotonic() + BELIEVED_AFTER_SECONDS
             share.subscribers[id_] = subscriber
-            if subscription.wanted:
-                self._wanted.take(*_counted(subscription), subscription.wanted)
+            self.hold_filter(subscription)
             self.place(subscriber)
         else:
             subscriber.subscription = subscription
@@ -177,6 +176,15 @@ class Subscribers:
         if self._wanted.is_full(channel, request.wanted):
             return f"{channel} has subscribers with {FILTERS} different filters: take all of it"
         return None
+
+    def hold_filter(self, subscription: PendingRequest | Subscription) -> None:
+        """Count its filter, if it has one."""
+        if subscription.wanted:
+            self._wanted.take(*_counted(subscription), subscription.wanted)
+
+    def let_go_of_filter(self, subscription: PendingRequest | Subscription) -> None:
+        if subscription.wanted:
+            self._wanted.give_back(*_counted(subscription), subscription.wanted)
 
     def drop(self, share: Share, id_: str) -> None:
         subscriber = share.subscribers.pop(id_, None)
@@ -200,9 +208,7 @@ class Subscribers:
         watcher = self.watchers.get(subscriber.channel)
         if watcher is not None:
             watcher.leave(subscriber)
-        if subscriber.subscription.wanted:
-            subscription = subscriber.subscription
-            self._wanted.give_back(*_counted(subscription), subscription.wanted)
+        self.let_go_of_filter(subscriber.subscription)
 
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
         """End these, but for those whose callback has confirmed them again meanwhile.

@@ -49,7 +49,7 @@ class Verifier(NamedTuple):
 class Verification(Call):
     """The call that asks a callback to confirm a request, or notifies it of a denial."""
 
-    __slots__ = ("_verifier", "attempt", "id", "request", "result")
+    __slots__ = ("_holds_filter", "_verifier", "attempt", "id", "request", "result")
 
     def __init__(self, share: Share, id_: str, request: PendingRequest, verifier: Verifier) -> None:
         super().__init__(share, request.callback, authority(request.callback))
@@ -58,6 +58,7 @@ class Verification(Call):
         self.attempt = 0
         self.result: VerificationResult | None = None
         self._verifier = verifier
+        self._holds_filter = False
 
     def __repr__(self) -> str:
         return f"<Verification {self.request.order} {self.callback}>"
@@ -72,11 +73,14 @@ class Verification(Call):
         unwritten, id_ = self.share.unwritten, self.request.subscription_id
         if unwritten.get(id_, self) is not self:
             raise TryAgain("what its callback answered before is not yet written down")
-        if self.result is None:
-            self.result = await self._call()
-        if self.result is not None:
-            unwritten[id_] = self
-            await self._write(self.result)
+        try:
+            if self.result is None:
+                self.result = await self._call()
+            if self.result is not None:
+                unwritten[id_] = self
+                await self._write(self.result)
+        finally:
+            self._let_go_of_filter()
 
     # --- the call --------------------------------------------------------------------------------
 
@@ -86,6 +90,7 @@ class Verification(Call):
             case "subscribe":
                 if (refusal := self._verifier.subscribers.refusal(self.request)) is not None:
                     return await self._refuse(refusal)
+                self._hold_filter()
                 head = await self._head()
                 verified_at = self._verifier.clock.now()  # WEBSUB 18: before the request goes out
                 confirms = await self._ask()
@@ -99,6 +104,17 @@ class Verification(Call):
                 return await self._notify_of_denial()
             case "retry":
                 return VerificationResult(confirms=True)
+
+    def _hold_filter(self) -> None:
+        """Count it already: others may ask for as many at the same time."""
+        self._verifier.subscribers.hold_filter(self.request)
+        self._holds_filter = True
+
+    def _let_go_of_filter(self) -> None:
+        """A subscription that is kept has counted it by now."""
+        if self._holds_filter:
+            self._holds_filter = False
+            self._verifier.subscribers.let_go_of_filter(self.request)
 
     async def _head(self) -> Position:
         """Where a new subscriber begins: it misses no change published from now on."""

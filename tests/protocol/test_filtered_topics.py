@@ -5,7 +5,18 @@ from contextlib import AsyncExitStack
 import pytest
 
 from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
-from tests.support.receivers import Receiver, answers, ask, first_of, has, subscribe, takes, topic
+from tests.support.receivers import (
+    Receiver,
+    answers,
+    ask,
+    confirms,
+    distant,
+    first_of,
+    has,
+    subscribe,
+    takes,
+    topic,
+)
 from tests.support.running import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -196,6 +207,26 @@ async def test_one_host_cannot_take_the_filters_of_all_others(websub_hub, new_se
             assert f"{FILTERS_OF_ONE} different filters at" in denial.query["hub.reason"]
         await subscribed_for_good(websub_hub, other, new_set, "prefix=http://a/more")
         await subscribed_for_good(websub_hub, at_another_port, new_set, "prefix=http://a/0")
+
+
+async def test_of_many_filters_at_once_one_host_gets_no_more(websub_hub, new_set):
+    over = 10
+    async with Receiver(get=distant(0.3, confirms)) as receiver:
+        for number in range(FILTERS_OF_ONE + over):
+            form = {
+                "hub.mode": "subscribe",
+                "hub.topic": f"{topic(websub_hub, new_set)}?prefix=http://a/{number}",
+                "hub.callback": f"{receiver.callback}/{number}",
+            }
+            assert (await websub_hub.ask("POST", "/hub", data=form))[0] == 202
+
+        async def are_judged():
+            _, found = await websub_hub.ask("GET", "/api/subscriptions")
+            kept = [each for each in found if each["callback"].startswith(receiver.callback)]
+            return len(kept) + len(receiver.denials) == FILTERS_OF_ONE + over
+
+        await until(are_judged)
+        assert len(receiver.denials) == over
 
 
 async def test_a_topic_without_a_filter_is_as_before(websub_hub, new_set):
