@@ -131,7 +131,7 @@ BACKED_UP = "last-backup"
 """The file in the data directory that each backup touches."""
 
 
-AFFECTED = "publishing is answered 503, readers stay connected and wait"
+AFFECTED = "publishing is refused, readers stay connected and wait"
 
 
 class Room(NamedTuple):
@@ -271,7 +271,7 @@ def _affected(reason: str, names: Sequence[str], public: Sequence[str]) -> str:
     """In words; no more than ten of the names."""
     some = ", ".join(public[:NAMED]) + (", …" if len(names) > len(public[:NAMED]) else "")
     named = f" ({some})" if public else ""
-    return f"publishing to {len(names)} sets{named} is answered 503: {reason}"
+    return f"publishing to {len(names)} sets{named} is refused: {reason}"
 
 
 def why_disk_full(disk: Path | None, free_mib: int = FREE_MIB) -> str:

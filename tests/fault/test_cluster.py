@@ -62,7 +62,7 @@ async def is_ready(hub: RunningHub, *, but_for: Sequence[str] = ()) -> bool:
     status, said = await hub.ask("GET", "/health/ready")
     if status != 200:
         return False
-    told = re.findall(rb"publishing to (\d+) sets \((.*?)\) is answered 503", said)
+    told = re.findall(rb"publishing to (\d+) sets \((.*?)\) is refused", said)
     names = [name for _, each in told for name in each.decode().split(", ")]
     return names == sorted(but_for)
 

@@ -161,8 +161,8 @@ def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(caplog)
             health.note_away(away)
     names = ", ".join(ten)
     assert [record.getMessage() for record in caplog.records] == [
-        f"publishing to 10 sets ({names}) is answered 503: down",
-        f"publishing to 11 sets ({names}, …) is answered 503: full",
+        f"publishing to 10 sets ({names}) is refused: down",
+        f"publishing to 11 sets ({names}, …) is refused: full",
         "all sets can be published to again",
     ]
 
@@ -189,7 +189,7 @@ def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(caplog)
         for clock.now, trouble in TROUBLE:
             health.note(trouble)
     assert [record.getMessage() for record in caplog.records] == [
-        "no Redis; publishing is answered 503, readers stay connected and wait",
-        "full; publishing is answered 503, readers stay connected and wait",
+        "no Redis; publishing is refused, readers stay connected and wait",
+        "full; publishing is refused, readers stay connected and wait",
         "publishing works again after 32 s",
     ]
