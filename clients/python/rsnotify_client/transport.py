@@ -22,6 +22,7 @@ from weakref import WeakSet, WeakValueDictionary
 from urllib3 import HTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, LocationParseError, ProxyError
+from urllib3.exceptions import TimeoutError as OutOfTime
 
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import cause_of
@@ -458,7 +459,8 @@ def _as_os_error(error: Exception, proxy: Any = None) -> Exception:
             return each
         if isinstance(each, LineTooLong | BadStatusLine | UnknownProtocol | ValueError):
             return BadAnswer("what answered does not speak HTTP")
-    return BadAnswer(str(error))
+    is_over = isinstance(error, OutOfTime)  # its time was, before anything was waited for
+    return TimeoutError() if is_over else BadAnswer(str(error))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -43,7 +43,7 @@ from rsnotify_client.integrations.snapshots import (
     newest_in_outbox,
     wait_for_outbox,
 )
-from rsnotify_client.loading import Loaded
+from rsnotify_client.loading import LOAD_SECONDS, Loaded
 from rsnotify_client.outbox import Outbox, with_marks
 from rsnotify_client.publisher import Publisher
 
@@ -112,6 +112,7 @@ def load_model(
     *models: type[Any],
     publish: bool | None = None,
     max_delete: float | None = None,
+    timeout: float = LOAD_SECONDS,
     progress: Callable[[int], object] | None = None,
 ) -> Loaded:
     """Load all public objects of these models, which are all that their set has.
@@ -130,7 +131,13 @@ def load_model(
     as_of = publisher.position(set_name)
     states = _states(engine, set_name, published, waiting)
     return publisher.load(
-        set_name, states, as_of=as_of, publish=publish, max_delete=max_delete, progress=progress
+        set_name,
+        states,
+        as_of=as_of,
+        publish=publish,
+        max_delete=max_delete,
+        timeout=timeout,
+        progress=progress,
     )
 
 

@@ -5,8 +5,9 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from time import sleep
 
 import pytest
 
@@ -14,8 +15,15 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.target import HubTarget
-from rsnotify_client import AsyncPublisher, InvalidArgument, Publisher, TimedOut, loading
-from rsnotify_client.hub import HubAnswer
+from rsnotify_client import (
+    AsyncPublisher,
+    HubUnreachable,
+    InvalidArgument,
+    Publisher,
+    TimedOut,
+    loading,
+)
+from rsnotify_client.hub import HubAnswer, HubClient
 from rsnotify_client.loading import LoadBody, LoadRequest, line_of, lines_of, standing_of
 from tests.support.hub_processes import Answer, granting, loading_hub
 from tests.support.running import TOKEN, RunningHub
@@ -232,6 +240,18 @@ def test_nor_for_one_that_takes_a_large_body_too_slowly():
         publisher = Publisher(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
         with pytest.raises(TryAgain):
             publisher.load(SET, large, timeout=0.3)
+
+
+@pytest.mark.timeout(60)
+def test_nor_for_an_answer_when_its_time_is_over_once_all_is_sent():
+    def body() -> Iterator[bytes]:
+        yield b"[]"
+        sleep(0.2)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = HubClient(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        with closing(client), pytest.raises(HubUnreachable, match="no answer in time"):
+            client.ask("PUT", "/", body=body(), seconds=0.1)
 
 
 @pytest.mark.timeout(60)

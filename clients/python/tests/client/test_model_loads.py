@@ -298,6 +298,16 @@ def test_tables_without_snapshots_are_refused(real_hub, in_mariadb, orm):
         load()
 
 
+SQLITE = [(orm, "sqlite") for orm in ("sqlalchemy", "django")]
+
+
+@pytest.mark.parametrize("place", SQLITE, indirect=True, ids=str)
+def test_a_load_of_models_waits_no_longer_than_it_was_told(real_hub, place):
+    said = pytest.raises(TryAgain, match=r"no answer in time|took more than")
+    with loading(*place, real_hub) as load, said:
+        load(timeout=0.0001)
+
+
 def test_a_transaction_that_has_begun_is_too_late(real_hub, in_sqlite):
     create_tables(in_sqlite)
     with (

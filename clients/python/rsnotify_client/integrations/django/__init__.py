@@ -55,7 +55,7 @@ from rsnotify_client.integrations.snapshots import (
     newest_in_outbox,
     wait_for_outbox,
 )
-from rsnotify_client.loading import Loaded
+from rsnotify_client.loading import LOAD_SECONDS, Loaded
 from rsnotify_client.outbox import DROP, Outbox, says_no_table
 from rsnotify_client.publisher import Publisher, PublisherClosed
 from rsnotify_client.queue import OutboxError, QueueFull, check_name
@@ -192,6 +192,7 @@ def load_model(
     using: str | None = None,
     publish: bool | None = None,
     max_delete: float | None = None,
+    timeout: float = LOAD_SECONDS,
     progress: Callable[[int], object] | None = None,
 ) -> Loaded:
     """Load all public objects of these models, which are all that their set has.
@@ -216,6 +217,7 @@ def load_model(
             as_of=to.position(set_name),
             publish=publish,
             max_delete=max_delete,
+            timeout=timeout,
             progress=progress,
         )
     finally:
