@@ -15,6 +15,7 @@ const MD = [`${RS}md`, `${DRAFT}md`];
 const LN = [`${RS}ln`, `${DRAFT}ln`];
 const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitemap" };
 const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
+const CHANGES = ["created", "updated", "deleted"];
 const NUMBERS = ["length", "pri"];
 const ATTRIBUTES = ["change", "datetime", "length", "type", "encoding", "capability"]; // of changes
 
@@ -131,16 +132,32 @@ export function changeOf({ md, links, ...elements }) {
   return { ...Object.fromEntries(known), links };
 }
 
-/** Each change with its position: its datetime, else its lastmod where that fits. */
+/** Each change with its position: its datetime, else its lastmod where that fits. What is no change
+ * that we know, and a datetime that cannot be read, are skipped, and that is said. */
 export function timedChanges(entries, begin) {
   return timed(entries.map(changeOf), begin);
 }
 
 export function timed(changes, begin) {
+  const skipped = [];
+  const known = changes.map((change) => readable(change, skipped)).filter(Boolean);
+  if (skipped.length) console.warn(`skipped: ${skipped[0]}; ${skipped.length} in all`);
   let before = begin;
-  return changes.map((change) => {
+  return known.map((change) => {
     const told = positionOf(change.datetime) ?? positionOf(change.lastmod);
     if (told !== undefined && (before === undefined || told > before)) before = told;
     return { position: before, change };
   });
+}
+
+function readable(change, skipped) {
+  const { datetime, ...others } = change;
+  const loc = change.loc.slice(0, 200);
+  if (!CHANGES.includes(change.change)) {
+    skipped.push(`${loc}: change is ${String(change.change).slice(0, 80)}`);
+    return undefined;
+  }
+  if (!datetime || positionOf(datetime) !== undefined) return change;
+  skipped.push(`the datetime ${String(datetime).slice(0, 80)} of ${loc}`);
+  return others;
 }

@@ -24,7 +24,10 @@ export function readNotification(payload) {
 
 /** The same of what a stream answers; it has no XML, so the payload is empty. */
 function readMessages({ messages, after, until }) {
-  const changes = messagesIn(messages).filter(isChange).map(changeIn);
+  const all = messagesIn(messages);
+  const changes = all.filter(isChange).map(changeIn);
+  const others = all.length - changes.length;
+  if (others) console.warn(`skipped: messages of a stream that are no changes: ${others}`);
   return { payload: "", from: after, until, timed: withTimes(changes, after), joins: true };
 }
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 
-import { DocumentReader, parseDocument } from "../lib/document.js";
+import { DocumentReader, parseDocument, timedChanges } from "../lib/document.js";
 import { Rejected } from "../lib/errors.js";
 import { CHILDREN, DEPTH, TOKEN_CHARS, XmlReader } from "../lib/xml.js";
 
@@ -179,4 +179,18 @@ test("entries without an address are skipped, and that is said", (context) => {
   assert.equal(warn.mock.callCount(), 0);
   assert.equal(parseDocument(urlset(`<url/>${url}<url><loc> </loc></url>`)).entries.length, 1);
   assert.deepEqual(warn.mock.calls[0].arguments, ["skipped: it has entries without <loc>: 2"]);
+});
+
+test("what is no change and a datetime that cannot be read are skipped, and that is said", (context) => {
+  const warn = context.mock.method(console, "warn", () => {});
+  const entry = (name, change, datetime) => ({ loc: name, md: { change, datetime }, links: [] });
+  const [begin, when] = ["2026-11-20T00:00:00.000000Z", "2026-11-20T21:34:00.123456Z"];
+  const right = [entry("a", "created", when), entry("b", "deleted")];
+  assert.equal(timedChanges(right, begin).length, 2);
+  assert.equal(warn.mock.callCount(), 0);
+  const wrong = [entry("c", "renamed", when), entry("d", undefined), entry("e", "updated", "yesterday")];
+  const found = timedChanges([...right, ...wrong], begin);
+  const told = found.map(({ position, change }) => [position, change.loc, change.datetime]);
+  assert.deepEqual(told, [[when, "a", when], [when, "b", undefined], [when, "e", undefined]]);
+  assert.deepEqual(warn.mock.calls[0].arguments, ["skipped: c: change is renamed; 3 in all"]);
 });
