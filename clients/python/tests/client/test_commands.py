@@ -118,7 +118,9 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
         )
         events = [await event_of(mirror) for _ in range(3)]
         assert {each["event"] for each in events} == {"baseline", "stored", "live"}
-        assert {"event": "baseline", "resources": 1, "to_do": 1} in events
+        (baseline,) = (each for each in events if each["event"] == "baseline")
+        assert (baseline["resources"], baseline["to_do"], baseline["to_fetch_bytes"]) == (1, 1, 7)
+        assert baseline["room_bytes"] > 7
         source.add("b.txt", b"first b")
         await hub.publish(source.loc("b.txt"), length=7)
         stored = await event_of(mirror)
