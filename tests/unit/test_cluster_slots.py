@@ -79,12 +79,14 @@ def test_keys_of_two_slots_in_one_command_are_a_mistake():
 
 async def test_no_node_is_asked_once_all_are_closed():
     """Who waits for the answer of the nodes may go; the question goes on, and ends with them."""
-    connected = asyncio.Event()
+    connected, ended = asyncio.Event(), asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connected.set()
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -95,5 +97,6 @@ async def test_no_node_is_asked_once_all_are_closed():
         await connected.wait()
         waiting.cancel()
         await nodes.aclose()
+        await ended.wait()
         left = asyncio.all_tasks() - before - {waiting}
         assert not [task for task in left if "question" in task.get_name()]
