@@ -219,19 +219,17 @@ async def test_a_set_that_ends_says_so_and_nothing_of_its_copy_is_deleted(tmp_pa
     real_hub.add_set("ends")
     (tmp_path / "files").mkdir()
     (tmp_path / "files/a.txt").write_bytes(b"content")
-    told = Spawned(
-        ["subscribe", "ends", "--framework", "--url", real_hub.url],
-        clean_environment(),
-        sys.stderr.fileno(),
-    )
+    log, told_log = tmp_path / "mirror.log", tmp_path / "told.log"
+    with told_log.open("wb") as said:
+        words = ["subscribe", "ends", "--framework", "--url", real_hub.url]
+        told = Spawned(words, clean_environment(), said.fileno())
     with serving(tmp_path / "files") as base, Publisher(real_hub.url, TOKEN) as publisher:
         publisher.created("ends", f"{base}a.txt", hash=digest(b"content"), length=7)
         publisher.flush(20)
-        log = tmp_path / "mirror.log"
         with log.open("wb") as said:
             words = ["mirror", f"{real_hub.url}/ends", str(tmp_path / "copy")]
             mirror = Spawned(words, clean_environment(), said.fileno())
-        while "following" not in log.read_text():
+        while not all("following" in each.read_text() for each in (log, told_log)):
             await asyncio.sleep(0.05)
         real_hub.ask("DELETE", "/api/sets/ends")
         assert (mirror.wait(), told.wait()) == (2, 2)
