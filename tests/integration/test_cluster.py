@@ -42,8 +42,18 @@ async def running(tmp_path: Path) -> AsyncIterator[RunningCluster]:
 
 @pytest.fixture
 async def client(running: RunningCluster) -> AsyncIterator[Client]:
+    """Once each master serves its slots: one that waited for the processor seems to have failed."""
     async with connect(running.url) as connected:
+        await until(partial(serves_all, connected))
         yield connected
+
+
+async def serves_all(client: Client) -> bool:
+    try:
+        await asyncio.gather(*(client.hgetall(keys.load(name)) for name in NAMES))
+    except TryAgain:
+        return False
+    return True
 
 
 async def spread(running: RunningCluster) -> set[RedisServer]:
