@@ -140,24 +140,22 @@ export function timedChanges(entries, begin) {
 
 export function timed(changes, begin) {
   const skipped = [];
-  const known = changes.map((change) => readable(change, skipped)).filter(Boolean);
-  if (skipped.length) console.warn(`skipped: ${skipped[0]}; ${skipped.length} in all`);
+  const found = [];
   let before = begin;
-  return known.map((change) => {
-    const told = positionOf(change.datetime) ?? positionOf(change.lastmod);
+  for (const change of changes) {
+    const { datetime, ...others } = change;
+    const loc = change.loc.slice(0, 200);
+    if (!CHANGES.includes(change.change)) {
+      skipped.push(`${loc}: change is ${String(change.change).slice(0, 80)}`);
+      continue;
+    }
+    const when = positionOf(datetime);
+    const isUnreadable = datetime && when === undefined;
+    if (isUnreadable) skipped.push(`the datetime ${String(datetime).slice(0, 80)} of ${loc}`);
+    const told = when ?? positionOf(change.lastmod);
     if (told !== undefined && (before === undefined || told > before)) before = told;
-    return { position: before, change };
-  });
-}
-
-function readable(change, skipped) {
-  const { datetime, ...others } = change;
-  const loc = change.loc.slice(0, 200);
-  if (!CHANGES.includes(change.change)) {
-    skipped.push(`${loc}: change is ${String(change.change).slice(0, 80)}`);
-    return undefined;
+    found.push({ position: before, change: isUnreadable ? others : change });
   }
-  if (!datetime || positionOf(datetime) !== undefined) return change;
-  skipped.push(`the datetime ${String(datetime).slice(0, 80)} of ${loc}`);
-  return others;
+  if (skipped.length) console.warn(`skipped: ${skipped[0]}; ${skipped.length} in all`);
+  return found;
 }
