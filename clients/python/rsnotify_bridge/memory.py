@@ -91,7 +91,7 @@ class Facts(msgspec.Struct):
     compared_at: float | None = None
     changed_at: float | None = None
     lag_seconds: float | None = None  # from a change's own time to when it was published
-    loaded: int = 0  # resources of the first state, and not published change by change
+    loaded: int = 0  # resources of the last load, which are not published change by change
     published: int = 0
     refused: int = 0
     looks: int = 0
