@@ -7,6 +7,7 @@ each of its options.
 import inspect
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from typer import Option
 
 from rsnotify.cli.root import wrong_use
+from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.sd_notify import STOPPING, notify
 from rsnotify_client.network import Network, parse_header
@@ -155,6 +157,26 @@ MaxDelete = Annotated[
 def most_deleted(percent: float | None) -> float:
     """What `--max-delete` says, or what holds if nobody says it."""
     return MAX_DELETE if percent is None else percent
+
+
+_SIZE = re.compile(r"(\d{1,15})(?: ?([kMGT])(i?))?B?", re.IGNORECASE)
+
+
+def parse_size(text: str, option: str, least: int = 1) -> int:
+    """
+    >>> [parse_size(each, "--max-size") for each in ("65536", "500kB", "10G", "1GiB")]
+    [65536, 500000, 10000000000, 1073741824]
+    """
+    found = _SIZE.fullmatch(text)
+    count = 0
+    if found is not None:
+        power = "kmgt".index(found[2].lower()) + 1 if found[2] else 0
+        count = int(found[1]) * (1024 if found[3] else 1000) ** power
+    if count < least:
+        raise InvalidSettings(
+            f"{option} {text}: give a size such as 500M, 10G or 1GiB, {least:,} bytes at least"
+        )
+    return count
 
 
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Log each request.")]

@@ -4,7 +4,6 @@ A run that was killed between the two is found by the next one: what was announc
 beside the dumps, and each generation has an idempotency key of its own.
 """
 
-import re
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -13,11 +12,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import (
-    Base,
-    Commands,
-    Json,
-)
+from rsnotify.cli.options import Base, Commands, Json, parse_size
 from rsnotify.cli.output import WorkPace, counted, progress, size
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
@@ -41,20 +36,6 @@ PACKAGE = "1GiB"
 LEAST_BYTES = 64 * 1024
 BESIDE = f"{OURS}-dumps"  # in the copy: what is in a bucket, for the next dump
 ANNOUNCED = ".announced.json"
-SIZES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
-_SIZE = re.compile(r"(\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
-
-
-def parse_size(text: str) -> int:
-    """
-    >>> parse_size("1GiB"), parse_size("65536")
-    (1073741824, 65536)
-    """
-    found = _SIZE.fullmatch(text)
-    size = int(found[1]) * SIZES[found[2].upper()] if found else 0
-    if size < LEAST_BYTES:
-        raise typer.BadParameter(f"{text!r}: give bytes, such as 1GiB; at least {LEAST_BYTES}")
-    return size
 
 
 @commands.command()
@@ -132,7 +113,7 @@ def dump(
         raise typer.BadParameter("--base: give the address at which OUT is served, as https://…/")
     options = DumpOptions(
         base=base.rstrip("/") + "/",
-        limits=Limits(parse_size(max_bytes), max_entries),
+        limits=Limits(parse_size(max_bytes, "--max-bytes", LEAST_BYTES), max_entries),
         makes_change_dumps=changes,
         keep=keep,
         leaves_out=without_failed,

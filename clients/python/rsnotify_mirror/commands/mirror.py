@@ -35,6 +35,7 @@ from rsnotify.cli.options import (
     Requests,
     Status,
     most_deleted,
+    parse_size,
 )
 from rsnotify.cli.output import counted, print_found, size
 from rsnotify.cli.root import wrong_use
@@ -53,7 +54,7 @@ from rsnotify_client.discovery import NotOneSet
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.token import Token
 from rsnotify_mirror.audit import keep_verified
-from rsnotify_mirror.commands.dump import parse_size
+from rsnotify_mirror.commands.dump import LEAST_BYTES
 from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end, show
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify_mirror.mirror import AsyncMirror, will_it_fit
@@ -91,24 +92,8 @@ def seconds_of(text: str, option: str = "--dump-every") -> float:
     return seconds
 
 
-_SIZE = re.compile(r"(\d{1,15})([kMGT]?)B?", re.IGNORECASE)
-SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
-
-def bytes_of(text: str | None, option: str, least: int = 1) -> int | None:
-    """
-    >>> bytes_of("10G", "--keep-free"), bytes_of("500kB", "--max-file"), bytes_of(None, "")
-    (10000000000, 500000, None)
-    """
-    if text is None:
-        return None
-    found = _SIZE.fullmatch(text)
-    count = int(found[1]) * SIZES[found[2].lower()] if found else 0
-    if count < least:
-        raise InvalidSettings(
-            f"{option} {text}: give a size such as 500M, 10G or 2T, {least:,} bytes at least"
-        )
-    return count
+def _size(text: str | None, option: str, least: int = 1) -> int | None:
+    return None if text is None else parse_size(text, option, least)
 
 
 class Dumping(NamedTuple):
@@ -282,10 +267,10 @@ async def mirror(
         warc=warc,
         same_site=same_site,
         moved_from=moved,
-        keep_free=bytes_of(keep_free, "--keep-free") or 0,
-        max_size=bytes_of(max_size, "--max-size"),
-        max_file=bytes_of(max_file, "--max-file"),
-        bandwidth=bytes_of(bandwidth, "--bandwidth", LEAST_BANDWIDTH),
+        keep_free=_size(keep_free, "--keep-free") or 0,
+        max_size=_size(max_size, "--max-size"),
+        max_file=_size(max_file, "--max-file"),
+        bandwidth=_size(bandwidth, "--bandwidth", LEAST_BANDWIDTH),
     )
     token = token_of_environment() if republish is None else token_of_source()
     for source in sources:
@@ -325,7 +310,7 @@ def _versions(directory: Path | None, size: str | None, age: str | None) -> dict
         raise typer.BadParameter("--versions-size and --versions-age go with --keep-versions")
     return {
         "keep_versions": directory,
-        "versions_bytes": None if size is None else parse_size(size),
+        "versions_bytes": _size(size, "--versions-size", LEAST_BYTES),
         "versions_seconds": None if age is None else seconds_of(age, "--versions-age"),
     }
 

@@ -10,10 +10,10 @@ from aiohttp import web
 
 from clients.python.tests.client.test_watched import running, until
 from clients.python.tests.mirror.test_mirror import files, once
+from rsnotify.cli.options import parse_size
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.web import SMALL_BYTES
-from rsnotify_mirror.commands.mirror import bytes_of
 from rsnotify_mirror.fetch import REPORTED_BYTES
 from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options
 from rsnotify_mirror.room import CopyRoom, FetchPace, NoRoom
@@ -257,10 +257,10 @@ async def test_the_command_says_whether_it_will_fit(site, tmp_path):
     assert (said.status, "5 B known; room for " in said.out) == (0, True)
 
 
-@pytest.mark.parametrize("text", ["", "0", "10X", "1.5G", "-1", "10 G", "9" * 16])
+@pytest.mark.parametrize("text", ["", "0", "10X", "1.5G", "-1", "10  G", "10i", "9" * 16])
 def test_what_is_no_size_is_said(text):
     with pytest.raises(InvalidSettings, match=r"--max-file .*: give a size such as 500M"):
-        bytes_of(text, "--max-file")
+        parse_size(text, "--max-file")
 
 
 @pytest.mark.parametrize("name", ["keep_free", "max_size", "max_file", "bandwidth"])
@@ -270,4 +270,4 @@ def test_a_bound_below_the_least_is_refused(name):
     with pytest.raises(InvalidArgument, match=name):
         Options(**{name: least - 1})
     with pytest.raises(InvalidSettings, match="10,000 bytes at least"):
-        bytes_of("9999", "--bandwidth", LEAST_BANDWIDTH)
+        parse_size("9999", "--bandwidth", LEAST_BANDWIDTH)
