@@ -205,7 +205,7 @@ class Fetcher:
 
     def _admit(self, row: StateRow, length: int | None, *, is_package: bool) -> None:
         begun = self._disk.part_length(row.loc) if row.part else 0
-        its = {"begun": begun, "replaced": _length(row.have)}
+        its = {"begun": begun, "replaced": row.held_bytes}
         self._room.admit(row.loc, length, **its, is_one=not is_package)
 
     async def _from(self, url: str, row: StateRow, *, is_own: bool, is_package: bool) -> Fetched:
@@ -219,7 +219,8 @@ class Fetcher:
         if isinstance(begun, Fetched):
             self._progress(begun.length)
             self._check_login(url, row, begun.content or b"")
-            self._admit(row, begun.length, is_package=is_package)
+            if not is_package:
+                self._room.check_file(row.loc, begun.length)
             if seconds := self._pace.seconds_after(begun.length):
                 await asyncio.sleep(seconds)
             return begun
@@ -290,7 +291,7 @@ class Fetcher:
                 self._disk.open_part(row.loc, keep=answer.status == 206) as file,
                 self._room.kept_for(
                     (length or 0) - os.fstat(file.fileno()).st_size,
-                    (length or 0) - _length(row.have),
+                    (length or 0) - row.held_bytes,
                 ) as share,
             ):
                 if answer.status == 200:
@@ -300,7 +301,7 @@ class Fetcher:
                     partial(
                         self._room.check_growing,
                         row.loc,
-                        replaced=_length(row.have),
+                        replaced=row.held_bytes,
                         is_one=not is_package,
                     ),
                     self._pace,
@@ -452,10 +453,6 @@ def _small(url: str, wanted: SourceResource, content: bytes, answer: Answer) -> 
 def _verify(url: str, check: Check) -> None:
     if (problem := check.problem()) is not None:
         raise Mismatch(f"{url}: {problem}")
-
-
-def _length(have: Have | None) -> int:
-    return have.length or 0 if have is not None else 0
 
 
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:

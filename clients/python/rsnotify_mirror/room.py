@@ -86,7 +86,7 @@ class CopyRoom:
         `is_one`: it is a resource, and no package of several.
         """
         if is_one and length is not None:
-            self._check_file(loc, length)
+            self.check_file(loc, length)
         if not self._has_files:
             return
         limit = min(self._limits(begun, replaced))
@@ -101,7 +101,7 @@ class CopyRoom:
     def check_growing(self, loc: str, length: int, *, replaced: int = 0, is_one: bool) -> None:
         """The same of what has come; what others need is not looked at, as some of it is here."""
         if is_one:
-            self._check_file(loc, length)
+            self.check_file(loc, length)
         if not self._has_files:
             return
         limit = min(self._limits(length, replaced, shares=()))
@@ -117,7 +117,8 @@ class CopyRoom:
         ):
             raise NoRoom(f"{loc} has {now:,} bytes: {self._why_size()}")
 
-    def _check_file(self, loc: str, length: int) -> None:
+    def check_file(self, loc: str, length: int) -> None:
+        """Raise if it is longer than one resource may be."""
         if self._max_file is not None and length > self._max_file:
             raise NoRoom(
                 f"{loc} has {length:,} bytes or more, and --max-file allows {self._max_file:,}"

@@ -177,6 +177,11 @@ class StateRow(msgspec.Struct):
     attempts: int
     problem: str | None
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of it is in the copy."""
+        return 0 if self.have is None else self.have.length or 0
+
 
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
 _IS = "(loc = ?1 OR canonical = ?1)"  # the resource that is written so in the canonical way

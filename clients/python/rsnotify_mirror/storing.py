@@ -263,6 +263,8 @@ class Store:
         modified = _modified(row.wanted, fetched.have)
         before = self._length_at(row.path)
         try:
+            if content is not None:  # nothing of it is on the disk
+                self._room.admit(row.loc, fetched.length, replaced=before, is_one=True)
             self._room.check_stored(row.loc, before, fetched.length)
         except NoRoom:
             self._disk.drop_part(row.loc)
@@ -563,9 +565,9 @@ class Unpacking(RemotePackages):
         self, package: Package, packed: Packed, row: StateRow, held: Have
     ) -> Event:
         wanted = row.wanted
-        self._room.admit(row.loc, wanted.length, replaced=_length(row), is_one=True)
+        self._room.admit(row.loc, wanted.length, replaced=row.held_bytes, is_one=True)
         check = Check(wanted.length, wanted.hash)
-        grows = partial(self._room.check_growing, row.loc, replaced=_length(row), is_one=True)
+        grows = partial(self._room.check_growing, row.loc, replaced=row.held_bytes, is_one=True)
         pieces = package.content(packed)
         content = next(pieces, b"")
         check.update(content)
@@ -587,8 +589,3 @@ class Unpacking(RemotePackages):
             raise Refused(f"{packed.path} in the package is not what the manifest says")
         have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
         return await self._store.put(row, Fetched(have, None if more else content, check.length))
-
-
-def _length(row: StateRow) -> int:
-    """Of what is in the copy."""
-    return 0 if row.have is None else row.have.length or 0

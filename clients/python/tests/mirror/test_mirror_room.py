@@ -149,6 +149,20 @@ async def test_so_much_of_the_disk_stays_free(site, disk):
     assert (await once(site, disk, keep_free=0)).is_whole
 
 
+async def test_so_much_stays_free_where_several_small_resources_come_at_once(site, disk):
+    for name in ("a", "b", "c", "d"):
+        site.add(name, name.encode() * 900_000)
+    list_without_lengths(site)
+    with State(disk) as state:
+        state.commit()
+    free = CopyRoom(disk, Options()).left().length
+    kept = free - 2_200_000  # two fit, and what the mirror writes down
+    done = await once(site, disk, keep_free=kept, bandwidth=4_000_000)
+    assert (len(files(disk)), done.is_whole) == (2, False)
+    assert CopyRoom(disk, Options()).left().length >= kept
+    assert (await once(site, disk)).is_whole
+
+
 async def test_a_disk_without_room_ends_a_mirror_before_it_is_full(site, disk):
     site.add("a", b"a" * 1_000_000)
     list_without_lengths(site)
