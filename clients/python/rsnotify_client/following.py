@@ -9,7 +9,15 @@ repeats and never skips.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -301,8 +309,8 @@ def checked_transport(given: ChannelTransport | None) -> ChannelTransport | None
 
 def follow(
     url: str,
-    *,
     sets: Sequence[str] | None = None,
+    *,
     cursor: Cursors | None = None,
     position: Begin = None,
     state: bool = False,
@@ -341,8 +349,8 @@ def follow(
 
 def follow_async(
     url: str,
-    *,
     sets: Sequence[str] | None = None,
+    *,
     cursor: Cursors | None = None,
     position: Begin = None,
     state: bool = False,
@@ -439,8 +447,11 @@ def _several(
     position: Begin,
     options: FollowOptions,
 ) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
-    if isinstance(sets, str) or not sets:
-        raise InvalidArgument(f"sets is {sets!r}: give a list of names")
+    if isinstance(sets, str | bytes) or not isinstance(sets, Iterable) or not sets:
+        raise InvalidArgument(  # what was given is not shown: it may be a token
+            'what stands after the url is a list of names of sets: write sets=["dataset1"], for '
+            "one set, too; a token is given as token=…"
+        )
     for name in sets:
         check_name(name)
     stores = {name: _store(cursor, name) for name in sets}

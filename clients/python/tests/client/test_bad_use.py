@@ -266,6 +266,16 @@ def test_a_set_that_is_no_text_is_an_error_of_ours(given):
             use()
 
 
+@pytest.mark.parametrize("given", ["dataset1", "a-token", b"dataset1", 5, []])
+@pytest.mark.parametrize("use", [follow, follow_async])
+def test_a_set_that_follows_the_address_is_answered_with_what_to_write(use, given):
+    with pytest.raises(InvalidArgument) as raised:
+        use("http://127.0.0.1:9", given)
+    assert 'write sets=["dataset1"]' in str(raised.value)
+    assert "token=" in str(raised.value)
+    assert "a-token" not in str(raised.value)
+
+
 @pytest.mark.parametrize("given", [None, 5])
 def test_a_directory_that_is_none_is_an_error_of_ours(given):
     with pytest.raises(InvalidSettings, match="cannot be a path: give text, or a Path"):
