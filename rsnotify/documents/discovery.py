@@ -11,7 +11,7 @@ from time import time
 from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.query import form_of
@@ -31,6 +31,7 @@ from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
+from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.xml_writer import (
     Document,
     Md,
@@ -183,6 +184,15 @@ class Discovery:
     async def socket_capabilities(self, request: Request) -> Response:
         """The Capability List as version 0.8 has it, with ws:// addresses."""
         return await self._capability_list(request, socket_capabilities)
+
+    async def of_set(self, request: Request) -> Response:
+        """The set itself: on to its Capability List; a browser goes to its page."""
+        requested = await self._admission.admit(request)
+        query = request.url.query
+        address = capability_list(requested.name).removeprefix(
+            "/"
+        )  # beside this one, as any proxy has it
+        return RedirectResponse(f"{address}?{query}" if query else address, 302)
 
     async def robots(self, request: Request) -> Response:
         """For crawlers."""

@@ -130,6 +130,7 @@ def response_to(error: Exception, path: str) -> Response:
 # --- routes --------------------------------------------------------------------------------------
 
 PARAMETER = re.compile(r"\\{(\w+)\\}")
+SEGMENT = "[^/]+"
 ONCE = (
     *("authorization", "content-length", "content-type", "host"),
     *("idempotency-key", "last-event-id", "origin"),
@@ -190,7 +191,8 @@ HANDSHAKE = "(handshake)"  # in place of a method; no request can have this one
 
 
 class Route:
-    """An endpoint and its address: `{name}` in the path is a parameter, one segment long."""
+    """An endpoint and its address: `{name}` in the path is a parameter, any one segment or one
+    that this pattern has."""
 
     def __init__(
         self,
@@ -198,13 +200,14 @@ class Route:
         endpoint: Endpoint,
         methods: Collection[str] = ("GET",),
         *,
+        segment: str = SEGMENT,
         advice: str = "",
     ) -> None:
         self.path = path
         self.advice = advice
         """What somebody who uses another method may have meant."""
         self.summary = summary_of(endpoint)
-        self.match = pattern_of(path).fullmatch
+        self.match = pattern_of(path, segment).fullmatch
         self.methods = {*methods, "HEAD"} if "GET" in methods else {*methods}
         self.app: ASGIApp = partial(_answer, endpoint)
 
@@ -266,8 +269,8 @@ class Application:
         return self._around(refusal) if method in ("GET", "HEAD") else refusal
 
 
-def pattern_of(path: str) -> re.Pattern[str]:
-    return re.compile(PARAMETER.sub(r"(?P<\1>[^/]+)", re.escape(path)))
+def pattern_of(path: str, segment: str = SEGMENT) -> re.Pattern[str]:
+    return re.compile(PARAMETER.sub(lambda found: f"(?P<{found[1]}>{segment})", re.escape(path)))
 
 
 async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:

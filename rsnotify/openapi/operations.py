@@ -277,6 +277,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/static/client/lib/{file}"): _CLIENT_FILE,
     ("GET", "/.well-known/resourcesync"): _document(),
     ("GET", "/robots.txt"): Operation("everybody", {**_TEXT, 304: {}}, headers=CONDITIONS),
+    ("GET", "/{set}"): Operation("reader", {302: {}}, ("access_token",)),
     ("GET", "/{set}/capabilitylist.xml"): _document(),
     ("GET", "/{set}/capabilitylist-ws.xml"): _document(),
     ("GET", "/{set}/changelist.xml"): _document(CHANGE_LIST, 410),

@@ -28,6 +28,7 @@ from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     CHANNELS_PATH,
     FRAMEWORK_STREAM_PATH,
+    SET_NAME,
     STREAM_PATH,
     change_list_index,
 )
@@ -261,6 +262,7 @@ def pull_routes(
     return [
         Route("/.well-known/resourcesync", discovery.description),
         Route("/robots.txt", discovery.robots),
+        Route("/{set}", discovery.of_set, segment=SET_NAME),
         Route("/{set}/capabilitylist.xml", discovery.capabilities),
         Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
         Route("/{set}/changelist.xml", change_lists.current),

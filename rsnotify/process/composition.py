@@ -66,9 +66,9 @@ LOSS_MESSAGE = (
 )
 
 RESERVED_LATER = (
-    "the set %r has a name that is reserved by now, and its documents are not served: make one of "
-    "another name (`rsnotify sets add NAME`), let its Source bring its whole state there, and "
-    "remove this one; see docs/reference/http.md"
+    "the set %r has a name that is reserved by now, and not all of its addresses are served: "
+    "make one of another name (`rsnotify sets add NAME`), let its Source bring its whole state "
+    "there, and remove this one; see docs/reference/http.md"
 )
 
 log = logging.getLogger(__name__)

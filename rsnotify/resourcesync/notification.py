@@ -492,7 +492,14 @@ def first_batch(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static", "streams"})
+RESERVED = frozenset(
+    {
+        *("api", "channels", "hub", "health", "metrics", "static", "streams"),
+        *("favicon.ico", "robots.txt"),  # which programs ask of every host
+    }
+)
+SET_NAME = rf"(?!(?:{'|'.join(map(re.escape, sorted(RESERVED)))})\Z){NAME.pattern}"
+"""What a set can be named, where an address ends with it."""
 
 
 def wrong_name(name: str) -> str | None:

@@ -8,7 +8,8 @@ At other addresses everybody but browsers gets what they always got. Crawlers na
 read Resource Lists as sitemaps; so a wish for HTML counts only where nothing else is accepted, or
 where the request says `Upgrade-Insecure-Requests`: browsers do when a person opens an address.
 Caches learn that from `Vary`. The page has nothing of the document: its script asks for it as
-anybody would, so whoever may not read it gets the same page.
+anybody would, so whoever may not read it gets the same page. The address of a set leads such a
+browser to the set's view, and everybody else to its Capability List.
 """
 
 import re
@@ -196,6 +197,7 @@ def _sent(request: Request, file: File) -> Response:
 # --- in place of a document or an error ----------------------------------------------------------
 
 VARY = ("accept", "upgrade-insecure-requests")
+PAGE_VARY = ", ".join((*VARY, "accept-encoding", "authorization"))
 KEPT = ("allow", "link", "retry-after", "www-authenticate")  # of an error
 LEFT_OUT = (b"accept", b"if-none-match", b"if-modified-since", b"range")
 NO_DOCUMENTS = ("/robots.txt", CHANNELS_PATH)
@@ -275,6 +277,8 @@ def _answer(found: _Found, scope: Scope, scripts: tuple[str, ...]) -> ASGIApp:
     if kind == PROBLEM:
         title, detail = TITLES.get(status, "This cannot be shown"), _detail(found.body)
         return _page(scope, status, title, detail, found.headers, scripts)
+    if status == 302:  # from a set to its documents
+        return _view(scope)
     if kind == DOCUMENT and status == 200:
         return _page(scope, 200, "Document", "", Headers(), scripts)
 
@@ -283,6 +287,12 @@ def _answer(found: _Found, scope: Scope, scripts: tuple[str, ...]) -> ASGIApp:
         await send({"type": "http.response.body", "body": found.body})
 
     return repeat
+
+
+def _view(scope: Scope) -> ASGIApp:
+    """On to the set's view, from an address beside the front page."""
+    address = f"./?set={scope['path_params']['set']}"
+    return RedirectResponse(address, 302, {"vary": PAGE_VARY})
 
 
 def _page(
@@ -297,8 +307,7 @@ def _page(
     main = filled("document.html", {"heading": escape(title), "problem": escape(detail)})
     page = framed(title, main, "", scripts, root)
     kept = {name: headers[name] for name in KEPT if name in headers}
-    vary = ", ".join((*VARY, "accept-encoding", "authorization"))
-    return HTMLResponse(page, status, HEADERS | kept | {"vary": vary})
+    return HTMLResponse(page, status, HEADERS | kept | {"vary": PAGE_VARY})
 
 
 def _detail(body: bytes) -> str:

@@ -1,5 +1,7 @@
 """What a browser is shown changes no byte for anybody else, and tells nobody of a private set."""
 
+from urllib.parse import urljoin
+
 import pytest
 
 from tests.protocol.test_front_page import get
@@ -68,7 +70,41 @@ async def test_robots_txt_is_text_for_browsers_too(websub_hub):
     assert answer.body
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/a/b/c", "/<script>alert(1)</script>"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_address_of_a_set_leads_a_browser_to_its_view(websub_hub, new_set, method):
+    answer = await get(f"{websub_hub.url}/{new_set}?access_token=none", method, **BROWSER)
+    assert (answer.status, answer.body) == (302, b"")
+    page = urljoin(f"{websub_hub.url}/{new_set}", answer.headers["location"])
+    assert page == f"{websub_hub.url}/?set={new_set}"
+    assert (await get(page, **BROWSER)).status == 200
+
+
+@pytest.mark.parametrize("headers", MACHINES)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_address_of_a_set_leads_others_to_its_capability_list(
+    websub_hub, new_set, method, headers
+):
+    answer = await get(f"{websub_hub.url}/{new_set}", method, **headers)
+    assert answer.status == 302
+    found = urljoin(f"{websub_hub.url}/{new_set}", answer.headers["location"])
+    assert found == f"{websub_hub.url}/{new_set}/capabilitylist.xml"
+    assert {"accept", "upgrade-insecure-requests"} <= {*answer.headers["vary"].split(", ")}
+
+
+@pytest.mark.parametrize("headers", [{}, BROWSER])
+async def test_the_address_of_a_private_set_leads_on_who_may_read_it(websub_hub, new_set, headers):
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    wanted = {"sets": [new_set], "rights": ["read"]}
+    _, made = await websub_hub.ask("POST", "/api/tokens", json=wanted)
+    url = f"{websub_hub.url}/{new_set}"
+    assert (await get(url, **headers)).status == 404
+    assert (await get(url, Authorization=f"Bearer {made['token']}", **headers)).status == 302
+    answer = await get(f"{url}?access_token={made['token']}")
+    document = await get(urljoin(url, answer.headers["location"]))
+    assert (document.status, document.headers["content-type"]) == (200, "application/xml")
+
+
+@pytest.mark.parametrize("path", ["/Nowhere", "/a/b/c", "/<script>alert(1)</script>"])
 async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_others(websub_hub, path):
     page = await get(f"{websub_hub.url}{path}", **BROWSER)
     assert page.status == 404
@@ -81,6 +117,8 @@ async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_other
 
 async def test_turned_off_documents_are_documents_for_everybody(tmp_path):
     async with RunningHub(tmp_path / "data", page="off") as hub:
+        answer = await get(f"{hub.url}/dataset1", **BROWSER)
+        assert answer.headers["location"] == "dataset1/capabilitylist.xml"
         for path in ("/dataset1/changelist.xml", "/nowhere"):
             answer = await get(f"{hub.url}{path}", **BROWSER)
             assert not answer.headers["content-type"].startswith("text/html")

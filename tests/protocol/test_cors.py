@@ -65,8 +65,9 @@ async def test_every_page_may_read_what_is_public(websub_hub, new_set, path):
 
 
 async def test_a_page_that_follows_a_site_is_led_on(websub_hub):
-    status, headers = await ask(websub_hub.url + "/", origin=PAGE)
-    assert (status, headers[ALLOW]) == (302, "*")
+    for path in ("/", "/dataset1"):
+        status, headers = await ask(websub_hub.url + path, origin=PAGE)
+        assert (status, headers[ALLOW]) == (302, "*")
 
 
 @pytest.mark.parametrize("path", ERRORS)
@@ -109,7 +110,7 @@ async def test_no_page_reads_a_private_set(websub_hub, new_set):
         assert (status, headers[ALLOW]) == (404, "*")
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/a/b/c/d", "/dataset1", "/static/none", "/hub"])
+@pytest.mark.parametrize("path", ["/nowhere", "/a/b/c/d", "/Set", "/static/none", "/hub"])
 async def test_a_page_may_read_that_there_is_nothing(websub_hub, path):
     status, headers = await ask(websub_hub.url + path, origin=PAGE)
     assert (status, headers[ALLOW]) == (405 if path == "/hub" else 404, "*")

@@ -68,6 +68,7 @@ REQUESTS: list[tuple[str, str, dict[str, str], bytes]] = [
     *((method, path, {}, b"") for path in DOCUMENTS for method in ("GET", "HEAD", "OPTIONS")),
     *(("GET", path, STREAM, b"") for path in (CHANNEL, FRAMEWORK, f"{CHANNEL}?from=yesterday")),
     *(("GET", f"/SET/{name}.xml", BROWSER, b"") for name in PAGES),
+    ("GET", "/SET", BROWSER, b""),
     ("POST", "/SET/oai", {"content-type": FORM}, b"verb=Identify"),
     ("GET", f"{SEVERAL}?set=SET", STREAM, b""),
     ("GET", f"{SEVERAL}?set=dataset1&set=SET", STREAM, b""),

@@ -12,6 +12,7 @@ from rsnotify import errors
 from rsnotify.access.query import CHANNEL, SEVERAL_CHANNELS
 from rsnotify.access.sent_token import COOKIE, SUBPROTOCOL
 from rsnotify.errors import TryAgain
+from rsnotify.http.endpoints import pattern_of
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
 from rsnotify.operation.administration import NewToken
@@ -25,7 +26,10 @@ from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     CHANNELS_PATH,
     FRAMEWORK_STREAM_PATH,
+    RESERVED,
+    SET_NAME,
     STREAM_PATH,
+    wrong_name,
 )
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify.sets.options import SetOptions
@@ -60,6 +64,26 @@ def test_all_that_is_served_is_described_and_nothing_else():
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     found = {(method, route.path) for method, route in served(app.routes)}
     assert found == OPERATIONS.keys()
+
+
+def test_no_set_can_have_the_name_of_an_address_of_the_hub():
+    """Its own address, `/SET`, would be taken."""
+    taken = {path.split("/")[1] for _, path in OPERATIONS if not path.startswith("/{set}")}
+    assert {name for name in taken if name and wrong_name(name) is None} == set()
+    assert wrong_name("favicon.ico") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *((name, False) for name in sorted(RESERVED)),
+        *((name, False) for name in ("Upper", "", ".well-known", "a\n", "hub\n", "a" * 65)),
+        *((name, True) for name in ("a", "hubs", "hub-1", "robots-txt", "robots.txt.x", "a" * 64)),
+    ],
+)
+def test_an_address_is_a_sets_if_a_set_can_have_the_name(name, is_one):
+    found = pattern_of("/{set}", SET_NAME).fullmatch(f"/{name}")
+    assert ((found is not None), wrong_name(name) is None) == (is_one, is_one)
 
 
 def test_the_stream_of_a_framework_channel_has_no_filter(document):
