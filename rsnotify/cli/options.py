@@ -24,6 +24,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.sd_notify import STOPPING, notify
 from rsnotify_client.network import Network, parse_header
+from rsnotify_client.notification import TRANSPORTS, ChannelTransport
 
 Command = Callable[..., Coroutine[Any, Any, None] | None]
 AnyCommand = TypeVar("AnyCommand", bound=Command)
@@ -119,6 +120,13 @@ Format = Annotated[
 Prefix = Annotated[
     list[str] | None,
     Option(metavar="URI", help="Only resources whose URI begins so. Repeatable."),
+]
+Transport = Annotated[
+    ChannelTransport | None,
+    Option(
+        metavar="|".join(TRANSPORTS),
+        help="How the channel is read; else by the first of these that passes.",
+    ),
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
 Once = Annotated[bool, Option("--once", help="Bring it up to date and end.")]

@@ -25,7 +25,7 @@ from rsnotify_client.address import canonical
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Network
-from rsnotify_client.notification import position_of
+from rsnotify_client.notification import ChannelTransport, position_of
 from rsnotify_client.resource import SourceResource, digests
 from rsnotify_client.wanted import wanted_of
 from rsnotify_mirror.paths import Map
@@ -279,6 +279,7 @@ class Options(msgspec.Struct, frozen=True):
     warc: Path | None = None  # what is stored is appended there, too
     has_files: bool = True
     same_site: bool = False  # ask for nothing at other hosts
+    transport: ChannelTransport | None = None  # of its channel; without one, whichever passes
     moved_from: str | None = None  # where the Source was until now, of which the copy was made
     poll_seconds: float = POLL_SECONDS
     relist_seconds: float = RELIST_SECONDS

@@ -474,6 +474,7 @@ class Planner:
             heard=position_of(self.state.fact(HEARD)),
             when_set_back=self._raise_set_back,
             skip=self._skip,
+            transport=self._options.transport,
             wanted=self._options.selection.wanted,
         )
         self._report(Event("live"))

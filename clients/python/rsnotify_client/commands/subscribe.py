@@ -16,6 +16,7 @@ from rsnotify.cli.options import (
     Framework,
     Json,
     Prefix,
+    Transport,
 )
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName, checked_address
@@ -29,8 +30,6 @@ from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_position
 from rsnotify_client.notification import (
-    TRANSPORTS,
-    ChannelTransport,
     NoChannel,
     Received,
     channel_url,
@@ -62,13 +61,7 @@ def subscribe(
     xml: Annotated[bool, Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
     count: Annotated[int, Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
-    transport: Annotated[
-        ChannelTransport | None,
-        Option(
-            metavar="|".join(TRANSPORTS),
-            help="How the channel is read; else by the first of these that passes.",
-        ),
-    ] = None,
+    transport: Transport = None,
     prefix: Prefix = None,
     type_: Annotated[
         list[str] | None,

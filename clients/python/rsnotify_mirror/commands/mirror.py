@@ -34,6 +34,7 @@ from rsnotify.cli.options import (
     Prefix,
     Requests,
     Status,
+    Transport,
     most_deleted,
     parse_size,
 )
@@ -195,6 +196,7 @@ async def mirror(
     same_site: Annotated[
         bool, Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
     ] = False,
+    transport: Transport = None,
     dry_run: DryRun = False,
     all_sets: Annotated[
         bool, Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
@@ -266,6 +268,7 @@ async def mirror(
         has_files=not stdout,
         warc=warc,
         same_site=same_site,
+        transport=transport,
         moved_from=moved,
         keep_free=_size(keep_free, "--keep-free") or 0,
         max_size=_size(max_size, "--max-size"),
