@@ -92,6 +92,10 @@ class ConnectionLimits:
             return 429, f"Your address has {self._addresses.limit} connections open: close some."
         return None
 
+    def counted_for(self, connection: object) -> str | None:
+        """The address for which it counts; None for all that come through trusted proxies."""
+        return self._open.get(connection)
+
     @property
     def is_flooded(self) -> bool:
         return len(self) > self._total + REFUSED_AT_ONCE

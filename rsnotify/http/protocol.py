@@ -41,32 +41,42 @@ LEAST_BYTES = 512  # most requests are longer
 
 
 class StartQueue(ByTurns):
-    """Starts so many requests or handshakes in a turn of the event loop: a peer that asks once does
-    not wait for hundreds of others. Those whose peers leave while they wait are never started, and
-    take nobody's turn: thousands a second may come and leave."""
+    """Starts so many requests or handshakes in a turn of the event loop, one of each address after
+    the other: whoever asks once does not wait for the hundreds that another address asks. Those
+    whose peers leave while they wait are never started, and take nobody's turn: thousands a second
+    may come and leave."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
-        self._line: deque[Callable[[], bool]] = deque()
+        self._lines: dict[str | None, deque[Callable[[], bool]]] = {}  # the next address is first
 
-    def start(self, run: Callable[[], bool]) -> None:
+    def start(self, address: str | None, run: Callable[[], bool]) -> None:
         """Now, or when its turn comes; `run` returns whether it began."""
-        if self._left:
+        if self._left and not self._lines:
             self._left -= run()
         else:
-            self._line.append(run)
+            self._lines.setdefault(address, deque()).append(run)
         self._come_back()
 
     def _turn(self) -> None:
         self._left = self._most
         looks = self._most + LEFT_A_TURN
         try:
-            while self._line and self._left and looks:
+            while self._lines and self._left and looks:
                 looks -= 1
-                self._left -= self._line.popleft()()
+                self._left -= self._take()()
         finally:  # a bug in what one starts is no reason for others to wait
-            if self._line:
+            if self._lines:
                 self._come_back()
+
+    def _take(self) -> Callable[[], bool]:
+        """Of the address whose turn it is; its next comes after one of each other."""
+        address = next(iter(self._lines))
+        line = self._lines.pop(address)
+        taken = line.popleft()
+        if line:
+            self._lines[address] = line
+        return taken
 
 
 class HttpInput:
@@ -207,6 +217,10 @@ class HttpProtocol(BoundedInput):
         client = address_of(self.transport, "peername")
         return "" if client is None else client[0]
 
+    def _address(self) -> str | None:
+        """Whose turn it takes."""
+        return None if self._connections is None else self._connections.counted_for(self)
+
     def turn_came(self) -> None:
         if not self._is_paused:
             self.transport.resume_reading()
@@ -311,7 +325,7 @@ class HttpProtocol(BoundedInput):
 
     def _serve(self, exchange: Exchange) -> None:
         self._serving = exchange
-        self._input.firsts.start(partial(self._run, exchange))
+        self._input.firsts.start(self._address(), partial(self._run, exchange))
 
     def _run(self, exchange: Exchange) -> bool:
         if exchange.is_disconnected:
@@ -335,7 +349,7 @@ class HttpProtocol(BoundedInput):
             self._end()
         elif self._waiting:
             self._serving = self._waiting.pop(0)
-            self._input.starts.start(partial(self._run, self._serving))
+            self._input.starts.start(self._address(), partial(self._run, self._serving))
         elif self._is_ending:
             self._end()
         else:
@@ -388,6 +402,7 @@ class HttpProtocol(BoundedInput):
         handshake = cast(Any, self._config.ws_protocol_class)(
             config=self._config, server_state=self.server_state, app_state=self._app_state
         )
+        address = self._address()
         if self._connections is not None:
             self._connections.pass_on(self, handshake)
             handshake.counted_in = self._connections
@@ -395,7 +410,8 @@ class HttpProtocol(BoundedInput):
         handshake.connection_made(self.transport)
         self.transport.pause_reading()  # until its turn comes
         self.transport.set_protocol(handshake)
-        self._input.starts.start(partial(_begin_handshake, self.transport, handshake, request))
+        begin = partial(_begin_handshake, self.transport, handshake, request)
+        self._input.starts.start(address, begin)
 
     # --- how it ends -----------------------------------------------------------------------------
 

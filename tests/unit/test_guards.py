@@ -170,11 +170,39 @@ async def test_a_bug_in_what_one_peer_starts_stops_no_other():
         lambda _, context: failures.append(context["exception"])
     )
     for start in (partial(begins, 0), breaks, partial(begins, 1), breaks, partial(begins, 2)):
-        queue.start(start)
+        queue.start(None, start)
     for _ in range(9):
         await asyncio.sleep(0)
     assert began == [0, 1, 2]
     assert [type(each) for each in failures] == [LookupError] * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "order"),
+    [
+        ("aaaa", "aaaa"),
+        ("aaaab", "aabaa"),  # the first had nobody before it; then the addresses take turns
+        ("aaabbc", "aabcab"),
+        ("aabab", "aabab"),
+        ("abab", "abab"),
+    ],
+)
+async def test_addresses_take_turns_whatever_one_of_them_asks(asked, order):
+    queue, began = StartQueue(1), list[str]()
+    for address in asked:
+        queue.start(address, lambda address=address: not began.append(address))
+    for _ in asked:
+        await asyncio.sleep(0)
+    assert "".join(began) == order
+
+
+async def test_an_address_whose_peers_have_left_makes_nobody_wait():
+    queue, began = StartQueue(1), list[str]()
+    for address in "gone" * 20:
+        queue.start(address, lambda: False)
+    queue.start("here", lambda: not began.append("here"))
+    await asyncio.sleep(0)
+    assert began == ["here"]
 
 
 class End(asyncio.Transport):

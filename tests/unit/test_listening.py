@@ -200,7 +200,7 @@ def private(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_16_connections_are_accepted_in_a_turn(private, runner, over):
+def test_64_connections_are_accepted_in_a_turn(private, runner, over):
     async def run() -> None:
         turns = Turns(private)
         peers = opened(private, ACCEPTED_A_TURN + over)

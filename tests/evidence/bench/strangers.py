@@ -2,9 +2,9 @@
 longest publish, and the longest look at the hub's health, wait meanwhile.
 
 `python -m tests.evidence.bench strangers`, or `python -m tests.evidence.bench.strangers
-/api/status` for some. The peers are in a process of their own. Compare with the first rows: nobody
-asks, and everybody asks for what costs least; what the processors are too few for makes those wait,
-too.
+/api/status` for some. The peers are in a process of their own, and at an address of their own.
+Compare with the first rows: nobody asks, and everybody asks for what costs least; what the
+processors are too few for makes those wait, too.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from tests.evidence.bench.floods import PAUSE_SECONDS, scheduled
 from tests.support.running import TOKEN, RunningHub
 
 PEERS = 200
+STRANGER = "127.0.0.2"  # their address; a hub serves addresses in turn
 SECONDS = 0.8
 QUIET_SECONDS = 0.2  # until what was asked last has been answered
 SETS = 50
@@ -67,7 +68,8 @@ async def _ask(port: int, request: bytes) -> None:
     async def peer() -> None:
         nonlocal answers
         while True:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            own = (STRANGER, 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=own)
             with suppress(OSError, asyncio.IncompleteReadError):
                 while True:
                     writer.write(request)
