@@ -13,7 +13,7 @@ export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
 const UP = ["up", "resourcesync", "top"]; // the second until 0.9, the last in the draft of 2013
-const SETS_ASKED = 100; // of a hub, for the one with a topic
+export const SETS_ASKED = 100; // of a hub, for the one with a topic
 const DOCUMENT = /\.xml(\.gz)?\/*$/i;
 const PROBLEM = "application/problem+json";
 const OFFERS = {
@@ -54,9 +54,10 @@ function words(text) {
   return (text ?? "").toLowerCase().split(/\s+/);
 }
 
-/** What `Sitemap:` lines name. */
+/** What `Sitemap:` lines name, each once. */
 export function sitemapsOf(robots) {
-  return Array.from(robots.matchAll(/^[ \t]*sitemap[ \t]*:[ \t]*(\S+)/gim), ([, url]) => url);
+  const lines = robots.matchAll(/^[ \t]*sitemap[ \t]*:[ \t]*(\S+)/gim);
+  return [...new Set(Array.from(lines, ([, url]) => url))];
 }
 
 /** What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1. */
@@ -119,13 +120,26 @@ export async function discover(web, url) {
   return walk(web, url);
 }
 
-async function walk(web, url) {
+async function walk(web, begun) {
+  let url = begun;
+  let missing, otherMaps;
   for (let step = 0; step < STEPS; step++) {
-    const { source, next } = await look(web, url);
-    if (source) return source;
-    url = next;
+    const found = await look(web, url);
+    missing ??= found.missing;
+    otherMaps ??= found.otherMaps;
+    if (found.source) {
+      sayWhatElse(found.source.url, missing, otherMaps);
+      return found.source;
+    }
+    url = found.next;
   }
-  throw new Rejected(`the links from ${url} lead in a circle, never to a Capability List`);
+  throw new Rejected(`the links from ${begun} lead in a circle, never to a Capability List`);
+}
+
+/** That something else was taken than what was asked for, or than all there is. */
+function sayWhatElse(taken, missing, otherMaps) {
+  if (otherMaps) console.warn(`robots.txt names ${otherMaps} more sitemaps: taking ${taken} alone`);
+  if (missing) console.warn(`${missing}; taking ${taken}, to which its site leads`);
 }
 
 async function look(web, url) {
@@ -139,7 +153,8 @@ async function look(web, url) {
   if (source) return { source };
   if (DOCUMENT.test(pathname)) return besideDocument(url, page);
   if (page.status === 200 || isFront) return fromItsSite(web, url, page);
-  return isOfHub(page) ? below(web, url, page) : fromItsSite(web, url, page);
+  if (isOfHub(page)) return below(web, url, page);
+  return { ...(await fromItsSite(web, url, page)), missing: `${url} answers ${page.status}` };
 }
 
 /** What is wrong with a token that was sent, only its server knows. */
@@ -160,6 +175,7 @@ function besideDocument(url, page) {
   const link = linkOf(page);
   if (link !== undefined && resolved(link, page.url) !== url)
     return { next: resolved(link, page.url) };
+  if (!/<html/i.test(page.text.slice(0, 1024))) documentIn(page, true);
   throw new Rejected(
     `${url} is no ResourceSync document and links to none: look whether it is right`,
   );
@@ -185,15 +201,20 @@ function read(page) {
   return foundIn(page.url, head, entries);
 }
 
-/** The page as a ResourceSync document, or nothing. */
-function documentIn({ text }) {
+/** The page as a ResourceSync document; nothing, or where it is to be said an error, if it is none. */
+function documentIn({ url, text }, isSaid = false) {
   const reader = new DocumentReader();
   let entries = [];
   try {
     entries = [...reader.feed(text), ...reader.close()];
   } catch (error) {
-    if (!(error instanceof Rejected) || !reader.hasHead) return undefined;
-    if (["capabilitylist", ...DESCRIPTIONS].includes(reader.head.md.capability)) return undefined;
+    if (!(error instanceof Rejected)) throw error;
+    const isOfSets = ({ md }) => ["capabilitylist", ...DESCRIPTIONS].includes(md.capability);
+    if (reader.hasHead && !isOfSets(reader.head)) return { head: reader.head, entries: [] }; // long
+    if (!isSaid) return undefined;
+    throw new Rejected(
+      `${url} is no ResourceSync document: ${error.message}; look whether it is right`,
+    );
   }
   return { head: reader.head, entries };
 }
@@ -217,8 +238,8 @@ async function fromItsSite(web, url, page) {
     if (found) return found;
   }
   const robots = await web.page(resolved("/robots.txt", url), "text/plain, */*;q=0.1");
-  const [first] = robots.status === 200 ? sitemapsOf(robots.text) : [];
-  if (first !== undefined) return { next: resolved(first, url) };
+  const [first, ...others] = robots.status === 200 ? sitemapsOf(robots.text) : [];
+  if (first !== undefined) return { next: resolved(first, url), otherMaps: others.length };
   checkRight(web, url, page);
   if (page.status !== 200) throw refused(url, page);
   throw new Rejected(
@@ -253,6 +274,8 @@ async function setsOfHub(web, hub) {
   const page = await web.page(resolved(WELL_KNOWN, hub));
   const { head, entries } = (page.status === 200 && documentIn(page)) || {};
   if (!DESCRIPTIONS.includes(head?.md.capability)) return [];
+  if (entries.length > SETS_ASKED)
+    console.warn(`${hub} has ${entries.length} sets: only the first ${SETS_ASKED} are asked`);
   return entries.slice(0, SETS_ASKED).map(({ loc }) => resolved(loc, page.url));
 }
 

@@ -17,6 +17,7 @@ const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitema
 const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
 const CHANGES = ["created", "updated", "deleted"];
 const NUMBERS = ["length", "pri"];
+export const HEAD_LINKS = 1_000; // of the head are kept
 const ATTRIBUTES = ["change", "datetime", "length", "type", "encoding", "capability"]; // of changes
 
 /** Reads one document: feed it text, it gives the entries that are complete. */
@@ -26,6 +27,7 @@ export class DocumentReader {
   #hasEntries = false;
   #isDraft = false;
   #nameless = 0; // entries without an address: they are skipped, and that is said
+  #linksLeft = 0; // out of the head
   #held = []; // changes of the draft, which may be newest first
 
   constructor(reader = typeof DOMParser === "undefined" ? new XmlReader() : new DomReader()) {
@@ -50,6 +52,8 @@ export class DocumentReader {
     rootOf(this.#reader.root);
     this.#hasEntries = true;
     if (this.#nameless) console.warn(`skipped: it has entries without <loc>: ${this.#nameless}`);
+    if (this.#linksLeft)
+      console.warn(`skipped: links of its head beyond ${HEAD_LINKS}: ${this.#linksLeft}`);
     return [...this.#held.sort(byLastmod), ...entries];
   }
 
@@ -69,8 +73,9 @@ export class DocumentReader {
     else if (MD.includes(node.name)) {
       this.#head.md = attributesOf(node);
       this.#isDraft = node.name.startsWith(DRAFT);
-    } else if (LN.includes(node.name) && this.#head.links.length < 1000) {
-      this.#head.links.push(attributesOf(node));
+    } else if (LN.includes(node.name)) {
+      if (this.#head.links.length < HEAD_LINKS) this.#head.links.push(attributesOf(node));
+      else this.#linksLeft += 1;
     }
     return !isEntry;
   }

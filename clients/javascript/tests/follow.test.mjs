@@ -6,6 +6,7 @@ import { inspect } from "node:util";
 import { gzipSync } from "node:zlib";
 
 import { DOCUMENT_BYTES, nextAfter, PAGES } from "../lib/changelists.js";
+import { SETS_ASKED } from "../lib/discovery.js";
 import { OPTION_SECONDS } from "../lib/follower.js";
 import { follow, HistoryGone, notifications, Rejected } from "../rsnotify.js";
 import * as servers from "./servers.mjs";
@@ -80,6 +81,13 @@ function keptBy(context) {
   return kept;
 }
 
+/** What is said on the console, for as long as the test does. */
+function warningsOf(context) {
+  const warned = [];
+  context.mock.method(console, "warn", (text) => warned.push(text));
+  return warned;
+}
+
 const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
 const inTurn =
   (...answers) =>
@@ -145,6 +153,43 @@ describe("a Source", () => {
     await assert.rejects(read("/B.XML", 1), /there is nothing at this address/);
     source.answers["/moved.xml"] = answered(200, "<a/>", { Link: '</c.xml>; rel="resourcesync"' });
     assert.deepEqual(await read("/moved.xml", 1), ["1"]);
+  });
+
+  test("whose Capability List cannot be read is refused with what is wrong in it", async () => {
+    const broken = capabilities([CHANNEL, "change-notification"]).replace("</urlset>", "</url");
+    source.answers["/c.xml"] = broken;
+    const why = "no ResourceSync document: not well-formed XML: it breaks off; look whether it is";
+    await assert.rejects(read("/c.xml", 1), new RegExp(`/c\\.xml is ${why} right$`));
+  });
+
+  test("that was taken instead of what is not there, or beside others, is named", async (context) => {
+    const warn = warningsOf(context);
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml\nSitemap: /c.xml");
+    assert.deepEqual(await read("/", 1), ["1"]);
+    assert.deepEqual(warn, []);
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml\nSitemap: /d.xml");
+    assert.deepEqual(await read("/nowhere", 1), ["1"]);
+    const taken = `${source.url}/c.xml`;
+    assert.deepEqual(warn, [
+      `robots.txt names 1 more sitemaps: taking ${taken} alone`,
+      `${source.url}/nowhere answers 404; taking ${taken}, to which its site leads`,
+    ]);
+  });
+
+  test("is looked for in so many sets of its topic's hub, and more are named", async (context) => {
+    const warn = warningsOf(context);
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    const links = '</channels/set/change_notification_channel>; rel="self", </hub>; rel="hub"';
+    source.answers["/news"] = answered(200, "x", { Link: links });
+    const sets = (count) => document({ capability: "description" }, entry.repeat(count));
+    const entry = "<url><loc>/c.xml</loc></url>";
+    source.answers["/.well-known/resourcesync"] = sets(SETS_ASKED);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, []);
+    source.answers["/.well-known/resourcesync"] = sets(SETS_ASKED + 1);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, [`${source.url}/hub has 101 sets: only the first 100 are asked`]);
   });
 
   test("is found where a hub has its list, whatever it tells of its sets", async () => {
@@ -228,8 +273,7 @@ describe("a channel", () => {
   });
 
   test("of a Source that was set back is followed from there, and that is said", async (context) => {
-    const warned = [];
-    context.mock.method(console, "warn", (text) => warned.push(text));
+    const warned = warningsOf(context);
     const before = brokenStream(at(0), notification(0, 5, changed(4), changed(5)));
     const restored = stream(at(2), notification(2, 3, changed(3)), notification(3, 4, changed(4)));
     offer(inTurn(before, restored));
@@ -246,8 +290,7 @@ describe("a channel", () => {
   });
 
   test("that goes on before what it has sent was set back, and one that repeats itself was not", async (context) => {
-    const warned = [];
-    context.mock.method(console, "warn", (text) => warned.push(text));
+    const warned = warningsOf(context);
     const again = notification(0, 1, changed(1));
     const sent = [again, notification(1, 5, changed(5)), again, notification(1, 3, changed(3))];
     offer(stream(at(0), ...sent));

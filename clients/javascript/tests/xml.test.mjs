@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 
-import { DocumentReader, parseDocument, timedChanges } from "../lib/document.js";
+import { DocumentReader, HEAD_LINKS, parseDocument, timedChanges } from "../lib/document.js";
 import { Rejected } from "../lib/errors.js";
 import { CHILDREN, DEPTH, TOKEN_CHARS, XmlReader } from "../lib/xml.js";
 
@@ -179,6 +179,15 @@ test("entries without an address are skipped, and that is said", (context) => {
   assert.equal(warn.mock.callCount(), 0);
   assert.equal(parseDocument(urlset(`<url/>${url}<url><loc> </loc></url>`)).entries.length, 1);
   assert.deepEqual(warn.mock.calls[0].arguments, ["skipped: it has entries without <loc>: 2"]);
+});
+
+test("links of a head beyond those that are kept are counted, and that is said", (context) => {
+  const warn = context.mock.method(console, "warn", () => {});
+  const headOf = (count) => parseDocument(urlset('<rs:ln rel="x" href="y"/>'.repeat(count)));
+  assert.equal(headOf(HEAD_LINKS).links.length, HEAD_LINKS);
+  assert.equal(warn.mock.callCount(), 0);
+  assert.equal(headOf(HEAD_LINKS + 2).links.length, HEAD_LINKS);
+  assert.deepEqual(warn.mock.calls[0].arguments, ["skipped: links of its head beyond 1000: 2"]);
 });
 
 test("what is no change and a datetime that cannot be read are skipped, and that is said", (context) => {
