@@ -427,9 +427,15 @@ def status(
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
-    """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
+    """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub.
+
+    Exit with 0 if the process that answers can be sent requests, else with 1.
+    """
     wanted = urlencode({"search": search})
-    print_status(hub.ask("GET", f"/api/status?{wanted}").object(*STATUS), json=json)
+    found = hub.ask("GET", f"/api/status?{wanted}").object(*STATUS)
+    print_status(found, json=json)
+    if not found["ready"]:
+        raise typer.Exit(1)
 
 
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:
@@ -439,6 +445,8 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
         return
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
     typer.echo(f"rsnotify {status['version']} at {status['base_url']} is {state}")
+    for warning in status.get("warnings", ()):
+        typer.echo(f"warning: {warning}")
     typer.echo(f"{status['store']['text']}; {status['following']['text']}")
     each = status["rates"].items()
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)

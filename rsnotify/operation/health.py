@@ -25,10 +25,12 @@ from rsnotify.single_flight import Costly
 
 KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
-LEFT_PERCENT = 1  # of `maxmemory`
+LEFT_PERCENT = 1  # of `maxmemory`; with less, Redis counts as full
+LOW_PERCENT = 10
 TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
 PROBE_SECONDS = 2.0
 MIB = 1024 * 1024
+LOW_BYTES = 16 * MIB  # what Redis needs for the largest request while it stores it, and more
 FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
 NAMED = 10  # sets in one line
 
@@ -61,13 +63,30 @@ class Writable:
 def why_full(memory: Mapping[str, Any]) -> str:
     """What INFO says of the memory, in words; nothing if there is room."""
     limit = memory["maxmemory"]
-    used = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
-    if not limit or limit - used >= limit * LEFT_PERCENT / 100:
+    if not limit or _left(memory) >= limit * LEFT_PERCENT / 100:
         return ""
     return (
         f"Redis has less than {LEFT_PERCENT} % of its memory left (maxmemory is {limit:,} bytes): "
         "give it more, or remove what is not needed"
     )
+
+
+def why_low(memory: Mapping[str, Any]) -> str:
+    """Small changes are still stored, but soon none will be, and large requests are refused now."""
+    limit = memory["maxmemory"]
+    if not limit or _left(memory) >= max(limit * LOW_PERCENT / 100, LOW_BYTES):
+        return ""
+    is_large = limit * LOW_PERCENT / 100 >= LOW_BYTES
+    left = f"{LOW_PERCENT} %" if is_large else f"{LOW_BYTES // MIB} MiB"
+    return (
+        f"Redis is nearly full: less than {left} of its memory is left (maxmemory is {limit:,} "
+        "bytes), and large publishes may get 507: give it more, or remove what is not needed"
+    )
+
+
+def _left(memory: Mapping[str, Any]) -> int:
+    used: int = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
+    return int(memory["maxmemory"]) - used
 
 
 class WritableParts:
@@ -79,6 +98,7 @@ class WritableParts:
         self._seconds = seconds
         self._answers = Costly[dict[str, str]]("write to each node of a Cluster")
         self.maxmemory = 0  # the smallest of a Cluster
+        self.low = ""  # why large publishes may be refused, of the first node that is so
 
     async def away(self, set_names: Collection[str]) -> Mapping[str, list[str]]:
         """Why a node takes none -> these sets, as far as they are there. Of one server, nothing."""
@@ -112,6 +132,8 @@ class WritableParts:
         limits = [each["maxmemory"] for each in known.values() if each["maxmemory"]]
         self.maxmemory = min(limits, default=0)
         reasons = {node: why_full(each) for node, each in known.items()}
+        low = (f"{node}: {why}" for node, each in known.items() if (why := why_low(each)))
+        self.low = next(low, "")
         return {node: why for node, why in reasons.items() if why}
 
     def _by_reason(
@@ -162,6 +184,7 @@ class Health:
         self._parts = parts
         self._away: Mapping[str, Sequence[str]] = {}  # why -> sets that nothing is stored for
         self._disk = disk  # where the embedded Redis writes
+        self._low = ""  # why large publishes may be refused
         self._room: Room | None = None
         self._clock = clock
         self._trouble = ""
@@ -212,7 +235,11 @@ class Health:
         reason = self.not_ready()
         if reason:
             raise TryAgain(reason)
-        return PlainTextResponse("\n".join(["ready", *self._what_is_away()]) + "\n")
+        return PlainTextResponse("\n".join(["ready", *self.warnings()]) + "\n")
+
+    def warnings(self) -> list[str]:
+        """What is refused although the process is ready, and why."""
+        return [*self._what_is_away(), *filter(None, [self._low])]
 
     def _what_is_away(self) -> list[str]:
         """Why some sets cannot be published to; private ones are only counted."""
@@ -238,6 +265,8 @@ class Health:
             with suppress(TryAgain):  # the next look reports it
                 self.note_away(await self._parts.away(self._journals.sets))
             self._note_maxmemory()
+            memory = self._writable.memory
+            self.note_low(why_low(memory) if memory else self._parts.low)
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
@@ -256,7 +285,17 @@ class Health:
             log.warning("%s; %s", trouble, AFFECTED)
         elif self._trouble and not trouble:
             log.warning("publishing works again after %.0f s", self._clock() - self._since)
+        if trouble:
+            self._low = ""  # said again, should it be so once publishing works
         self._trouble = trouble
+
+    def note_low(self, low: str) -> None:
+        """The same of a Redis that still stores what is small."""
+        if low and not self._low:
+            log.warning("%s", low)
+        elif self._low and not low:
+            log.warning("Redis has room again")
+        self._low = low
 
     def note_away(self, away: Mapping[str, Sequence[str]]) -> None:
         """The same of parts of a Redis Cluster, with the sets that this affects."""

@@ -92,6 +92,7 @@ class Report(msgspec.Struct):
     numbers: Numbers
     histograms: dict[str, HistogramNumbers]
     not_ready: str = ""  # the reason, if it is not
+    warnings: list[str] = []  # what is refused although it is ready
 
     def total(self, name: str) -> float:
         return sum(number for _, number in self.numbers.get(name, ()))
@@ -137,7 +138,8 @@ class ThisProcess:
             "rsnotify_append_seconds": _numbers(self._journal.appends.seconds),
             "rsnotify_append_round_changes": _numbers(self._journal.appends.round_changes),
         }
-        return Report(self.identity, numbers, histograms, self._health.not_ready())
+        not_ready, warnings = self._health.not_ready(), self._health.warnings()
+        return Report(self.identity, numbers, histograms, not_ready, warnings)
 
     async def survey(self) -> None:
         """Look at every WebSub subscriber of this process: there may be very many."""

@@ -175,6 +175,7 @@ def _of_this(report: Report) -> dict[str, Any]:
         "now": str(Position(int(time() * MICROSECONDS))),
         "ready": not report.not_ready,
         "reason": report.not_ready or None,
+        "warnings": report.warnings,
         "store": {"round_trip_seconds": round(trip, 6), "text": report.not_ready or answers},
         "following": {"age_seconds": round(age, 3), "text": f"journals seen {age:.1f} s ago"},
     }

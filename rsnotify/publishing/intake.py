@@ -6,6 +6,7 @@ Nothing here knows how a body is judged, or how changes are stored.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,8 @@ BESIDE_THE_LOOP_BYTES = 256 * 1024
 BESIDE_THE_LOOP = asyncio.Semaphore(2)  # a body of 8 MiB takes some 250 MiB while it is read
 
 
+log = logging.getLogger(__name__)
+
 Answer = dict[str, object]
 Read = TypeVar("Read")
 
@@ -43,9 +46,14 @@ class RefusedCounts:
         return error
 
     def judged(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
-        """The error to answer: if Redis has ended because its disk is full, that is the reason."""
+        """The error to answer: if Redis has ended because its disk is full, that is the reason.
+
+        The operator reads of what is full in the log, too: only there is room made.
+        """
         if type(error) is TryAgain and (full := self._why_full()):
-            return StoreFull(f"nothing was stored: {full}")
+            error = StoreFull(f"nothing was stored: {full}")
+        if isinstance(error, StoreFull):
+            log.warning("a publish got 507: %s", error.detail)
         return error
 
 

@@ -1,6 +1,8 @@
 """A Redis that refuses: the hub lives on, its readers stay, and all goes on afterwards."""
 
+import json
 from collections.abc import AsyncIterator
+from io import BytesIO
 from pathlib import Path
 from random import randbytes
 
@@ -21,9 +23,10 @@ from tests.support.faults import (
 from tests.support.loading import Loading, ndjson
 from tests.support.pulling import SET
 from tests.support.raw import Raw, raw_channel
-from tests.support.running import RunningHub, until
+from tests.support.running import RunningHub, rsnotify, until
 
 CHANGE = {"loc": "http://example.com/refused", "change": "updated"}
+MIB = 2**20
 
 
 @pytest.fixture
@@ -133,6 +136,72 @@ async def learns(hub: RunningHub, maxmemory: int) -> None:
         return f"rsnotify_redis_memory_limit_bytes {maxmemory}" in str(metrics)
 
     await until(is_known)
+
+
+@pytest.mark.parametrize("engine", ["redis", "valkey"])
+async def test_a_redis_that_is_nearly_full_is_said_to_be_beside_ready(engine, tmp_path):
+    """What is small passes, what is large does not."""
+    changes = [CHANGE | {"loc": f"http://example.com/{n:a<1500}"} for n in range(5_000)]
+    body = BytesIO(json.dumps(changes).encode())
+    large = {"data": body, "headers": {"Content-Type": "application/json"}}
+    nearly = "Redis is nearly full: less than 10 % of its memory is left"
+    async with (
+        OwnRedis(tmp_path, engine=engine) as redis,
+        RunningHub(tmp_path / "data", "--redis", redis.url) as hub,
+    ):
+        await redis.client.setrange("large", 200 * MIB, b"x")
+        assert await beside_ready(hub) == []
+        used = (await redis.client.info("memory"))["used_memory"]
+        await redis.client.config_set("maxmemory", used + 4 * MIB)
+        (warning,) = await until(lambda: beside_ready(hub))
+        assert warning.startswith(nearly)
+        assert await status_of_a_publish(hub) == 201
+        assert (await hub.ask("POST", "/api/sets/dataset1/changes", **large))[0] == 507
+        ended = await rsnotify("status", hub=hub)
+        assert (ended.status, ended.out.splitlines()[1]) == (0, f"warning: {warning}")
+        await said(hub, f"WARNING {nearly}")
+        await said(
+            hub, "WARNING a publish got 507: the journal cannot be used: Redis has no memory"
+        )
+        await redis.client.delete("large")
+        await said(hub, "WARNING Redis has room again")
+        assert await beside_ready(hub) == []
+
+
+async def beside_ready(hub: RunningHub) -> list[str]:
+    """What is refused although the hub is ready."""
+    status, answer = await hub.ask("GET", "/health/ready")
+    assert status == 200
+    ready, *more = answer.decode().splitlines()
+    assert ready == "ready"
+    return more
+
+
+async def test_the_log_says_once_that_a_set_is_full_however_often_it_is_published_to(hub):
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": MIB})
+    batch = await fill(hub)
+    for _ in range(3):
+        assert (await hub.ask("POST", "/api/sets/dataset1/changes", json=batch))[0] == 507
+    states = ndjson(f"{n:a<1000}" for n in range(4_000))
+    loading = {"data": BytesIO(states), "headers": {"Content-Type": "application/x-ndjson"}}
+    status, _ = await hub.ask("PUT", "/api/sets/dataset1/resources", **loading)
+    assert status == 507
+    full = "WARNING a publish got 507: the set 'dataset1' may take 1,048,576 bytes of Redis"
+    assert hub.log.read_text().count(full) == 1
+
+
+async def test_status_of_a_hub_that_is_not_ready_ends_with_1_and_says_why(hub, own_redis):
+    assert (await rsnotify("status", hub=hub)).status == 0
+    async with too_few_replicas(own_redis.client):
+        await until(lambda: is_unready(hub))
+        for words in (("status",), ("status", "--json")):
+            ended = await rsnotify(*words, hub=hub)
+            assert ended.status == 1
+            assert "not writable: the journal cannot be used: too few replicas" in ended.out
+
+
+async def is_unready(hub: RunningHub) -> bool:
+    return "too few" in await readiness(hub)
 
 
 @pytest.mark.parametrize("engine", ["redis", "valkey"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.operation.health import Writable, why_full
+from rsnotify.operation.health import LOW_BYTES, Writable, why_full, why_low
 from rsnotify.redis_client import connect
 
 MIB = 1024 * 1024
@@ -21,6 +21,21 @@ MIB = 1024 * 1024
 )
 def test_a_redis_with_hardly_any_memory_left_is_full(memory, is_full):
     assert bool(why_full(memory)) is is_full
+
+
+@pytest.mark.parametrize(
+    ("memory", "said"),
+    [
+        ({"maxmemory": 0, "used_memory": 10**12}, ""),
+        ({"maxmemory": 1000 * MIB, "used_memory": 900 * MIB}, ""),
+        ({"maxmemory": 1000 * MIB, "used_memory": 900 * MIB + 1}, "less than 10 %"),
+        ({"maxmemory": 100 * MIB, "used_memory": 100 * MIB - LOW_BYTES}, ""),
+        ({"maxmemory": 100 * MIB, "used_memory": 100 * MIB - LOW_BYTES + 1}, "less than 16 MiB"),
+    ],
+)
+def test_a_redis_is_nearly_full_while_a_large_request_may_not_fit(memory, said):
+    assert said in why_low(memory)
+    assert bool(why_low(memory)) is bool(said)
 
 
 @pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])

@@ -182,6 +182,22 @@ async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
             await health.ready(anything)
 
 
+def test_that_redis_is_nearly_full_is_said_once_and_again_after_a_trouble(caplog):
+    health = health_of(SimpleNamespace(sets={}), Clock())
+    for trouble, low in (("", "low"), ("", "low"), ("full", ""), ("", "low"), ("", "")):
+        health.note(trouble)
+        if not trouble:
+            health.note_low(low)
+        assert health.warnings() == [low] * bool(low)
+    assert [record.getMessage() for record in caplog.records] == [
+        "low",
+        "full; publishing is refused, readers stay connected and wait",
+        "publishing works again after 0 s",
+        "low",
+        "Redis has room again",
+    ]
+
+
 def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(caplog):
     clock = Clock()
     health = health_of(None, clock)

@@ -31,9 +31,10 @@ if (rights.admin) {
   show();
 }
 
-function showHub({ rates, store, following, processes = [], websub }) {
+function showHub({ rates, store, following, warnings = [], processes = [], websub }) {
   const figures = [
     ["store", store.text],
+    ...warnings.map((each) => ["warning", each]),
     ["following", following.text],
     ...Object.entries(rates),
     ...Object.entries(websub?.subscribers ?? {}).map(([place, count]) => [`WebSub subscribers ${place}`, count]),
