@@ -158,7 +158,7 @@ def _stream(question: tuple[str, ...]) -> Operation:
     )
 
 
-_OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}}
+_OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}, 302: {}}
 _FEED: Mapping[int, Content] = {200: {"application/atom+xml": ANY_TEXT}, 304: {}}
 _ACTIVITIES: Mapping[int, Content] = {200: {"application/ld+json": ANY_OBJECT}, 304: {}}
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}

@@ -41,7 +41,8 @@ from rsnotify.views.listing import (
     size_of,
 )
 
-LOOKED_AT = 20_000  # resources or changes, for one page
+LOOKED_AT = 20_000  # resources or changes, for one page that has records
+IN_VAIN = 500_000  # for one that has none yet
 STEP = 250  # of these are read at once
 
 
@@ -74,6 +75,7 @@ class Harvests:
         *,
         page_records: int = PAGE_RECORDS,
         looked_at: int = LOOKED_AT,
+        in_vain: int = IN_VAIN,
     ) -> None:
         self._journals = journals
         self._windows = windows
@@ -81,6 +83,7 @@ class Harvests:
         self._period = period  # of the grid on which Change Lists close
         self._page_records = page_records
         self._looked_at = looked_at
+        self._in_vain = in_vain
 
     async def settled(self, set_name: str) -> Position:
         """The second before which nothing will be stamped any more: the current one, or, if Redis
@@ -128,7 +131,9 @@ class Harvests:
         return listing._replace(of_state=False), ListPlace(None, "", after)
 
     async def page(self, set_name: str, listing: Listing, place: ListPlace) -> HarvestPage:
-        """The page of a list that begins here; `HistoryLost` if there is none any more."""
+        """The page of a list that begins here; `HistoryLost` if there is none any more. It has no
+        records where the list ends, or where so much was looked at that another look has to go on.
+        """
         replaced = await self._resources.replaced(set_name)
         if replaced.at > listing.begun:
             raise HistoryLost("the whole state of the set was loaded meanwhile")
@@ -136,7 +141,7 @@ class Harvests:
         looked_at = size = 0
         end: ListPlace | None = place
         while end is not None and len(passed) <= self._page_records and size <= PAGE_BYTES:
-            if looked_at >= self._looked_at:
+            if looked_at >= (self._looked_at if passed else self._in_vain):
                 break
             step = await self._step(set_name, listing, replaced, end)
             looked_at, end = looked_at + step.looked_at, step.next

@@ -1,10 +1,12 @@
 """OAI-PMH over HTTP: a set of the hub is a repository, and its resources are the items.
 
 A page is made whole before it is sent, so no list is broken off. Only some pages are made at once,
-whoever asks: the others wait, and are then asked to come again.
+whoever asks: the others wait, and are then asked to come again. The protocol knows no page without
+records: where nothing has been found for long, a redirect leads to where the list goes on.
 """
 
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,6 +35,7 @@ from rsnotify.views.oai_answers import (
     render_one,
 )
 from rsnotify.views.oai_question import (
+    NO_HARVESTING,
     OaiFault,
     OaiQuestion,
     check_served,
@@ -55,7 +58,17 @@ FULL = "too many others harvest; try again later"
 FORM = "application/x-www-form-urlencoded"
 OFF = "OAI-PMH is off at this hub: its operator turns it on with RSNOTIFY_ADMIN_EMAIL"
 OFF_FOR_SET = "OAI-PMH is off for the set {!r}: `rsnotify sets edit {} --oai` turns it on"
+NOTHING = "nothing has changed within this time"
+NOTHING_MORE = "what was left of the list has changed since then: nothing more is in it"
 ANEW = "harvest all of it, without `from`"
+
+
+class GoesOn(Exception):
+    """Much was looked at, and nothing found yet: the list goes on with these arguments."""
+
+    def __init__(self, verb: str, token: str) -> None:
+        super().__init__("the list goes on elsewhere")
+        self.arguments = {"verb": verb, "resumptionToken": token}
 
 
 class HarvestedSet(NamedTuple):
@@ -123,6 +136,9 @@ class OaiEndpoint:
             except OaiFault as fault:
                 content = render_fault(fault)
                 question = None if fault.code in NOT_ECHOED else question
+            except GoesOn as found:
+                self._journals.require_unchanged(harvested.record)
+                return _redirect(request, harvested, found)
             self._journals.require_unchanged(harvested.record)
             document = render_answer(harvested.base_url, date, content, question)
         self._answers["oai"] += 1
@@ -142,12 +158,7 @@ class OaiEndpoint:
     async def _response(
         self, request: Request, harvested: HarvestedSet, document: bytes
     ) -> Response:
-        is_private = harvested.record.private
-        headers = {
-            "cache-control": "private, no-cache" if is_private else "public, no-cache",
-            "vary": "accept-encoding, authorization" if is_private else "accept-encoding",
-            "link": f'<{harvested.up}>; rel="resourcesync"',
-        }
+        headers = _headers(harvested)
         if accepts_gzip(request.headers.get("accept-encoding")):
             document = await gzipped(document)
             headers["content-encoding"] = "gzip"
@@ -189,17 +200,17 @@ class OaiEndpoint:
             page = await self._harvests.page(of.set_name, begun.listing, begun.place)
         except HistoryLost as lost:
             raise _lost(question, lost) from None
-        listing, listed = begun.listing, begun.listed
+        listing, listed, said = begun.listing, begun.listed, None
         if page.next is not None:
             resumption = Resumption(listing, page.next, listed + len(page.found))
             token = render_token(of, resumption, now)
+            if not page.found:
+                raise GoesOn(question.verb, token)
             said = NextPage(token, listed, listing.size, Position(now + LIFETIME))
+        elif not page.found:
+            raise OaiFault("noRecordsMatch", NOTHING_MORE if listed else NOTHING)
         elif question.token is not None:
             said = NextPage("", listed, listing.size)
-        elif page.found:
-            said = None
-        else:
-            raise OaiFault("noRecordsMatch", "nothing has changed within this time")
         return render_list(question.verb, page.found, said)
 
     async def _begun(self, of: OfList, question: OaiQuestion, now: Position) -> Resumption:
@@ -212,6 +223,23 @@ class OaiEndpoint:
         except HistoryLost as lost:
             raise _lost(question, lost) from None
         return Resumption(listing, place, 0)
+
+
+def _headers(harvested: HarvestedSet) -> dict[str, str]:
+    is_private = harvested.record.private
+    return {
+        "cache-control": "private, no-cache" if is_private else "public, no-cache",
+        "vary": "accept-encoding, authorization" if is_private else "accept-encoding",
+        "link": f'<{harvested.up}>; rel="resourcesync"',
+    }
+
+
+def _redirect(request: Request, harvested: HarvestedSet, found: GoesOn) -> Response:
+    """To where a list goes on: with `GET`, and with what the hub itself was told in the query."""
+    sent = request.query_params
+    kept = {name: sent[name] for name in NO_HARVESTING if name in sent}
+    asked = urlencode(found.arguments | kept)
+    return Response(b"", 302, _headers(harvested) | {"location": f"{harvested.base_url}?{asked}"})
 
 
 def _no_sets(question: OaiQuestion) -> OaiFault:

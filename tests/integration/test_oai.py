@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
-from rsnotify.access.tokens import Tokens
+from rsnotify.access.tokens import Token, Tokens
 from rsnotify.process.app import build_app, oai_routes
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify.sets.options import SetOptions
@@ -29,6 +30,8 @@ from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
 from tests.support.running import TOKEN, until
 
 EMAIL = "admin@hub.example.org"
+SCHEMAS = Path(__file__).parents[1] / "specification" / "schemas"
+SCHEMA = etree.XMLSchema(etree.parse(SCHEMAS / "wrapper-oai.xsd"))
 OAI = {"o": "http://www.openarchives.org/OAI/2.0/", "dc": "http://purl.org/dc/elements/1.1/"}
 
 
@@ -53,9 +56,15 @@ class Record(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One answer."""
+    """One answer, valid by the schema of the protocol."""
 
     root: etree._Element
+
+    @classmethod
+    def of(cls, body: bytes) -> Self:
+        root = etree.fromstring(body)
+        SCHEMA.assertValid(root)
+        return cls(root)
 
     def text(self, path: str) -> str | None:
         return self.root.findtext(path, namespaces=OAI)
@@ -95,6 +104,7 @@ class Repository:
             pulling.hub, pulling.windows, resources, pulling.schedule.period, **page
         )
         access = Access(Tokens(pulling.client), TOKEN)
+        self.redirects = 0
         self.app = build_app(
             oai_routes(
                 OaiEndpoint(pulling.hub, access, BaseUrl(BASE), harvests, EMAIL, ViewAnswers())
@@ -106,9 +116,12 @@ class Repository:
 
     async def ask(self, verb: str, set_name: str = SET, **asked: str) -> Page:
         answer = await self.answer(set_name, verb=verb, **named(asked))
+        while answer.status == 302:
+            self.redirects += 1
+            answer = await self.pulling.get(path_of(answer.headers["location"]), app=self.app)
         assert answer.status == 200, answer.body
         assert len(answer.body) < 1_048_576
-        return Page(etree.fromstring(answer.body))
+        return Page.of(answer.body)
 
     async def list(self, verb: str = "ListRecords", **asked: str) -> AsyncIterator[Page]:
         page = await self.ask(verb, metadataPrefix="oai_dc", **asked)
@@ -116,6 +129,11 @@ class Repository:
         while page.token is not None:
             page = await self.ask(verb, resumptionToken=page.token)
             yield page
+
+
+def path_of(url: str) -> str:
+    assert url.startswith(f"{BASE}/{SET}/oai?")
+    return url.removeprefix(BASE)
 
 
 def named(asked: dict[str, str]) -> dict[str, str]:
@@ -349,7 +367,7 @@ FAULTS = {
 async def test_what_is_wrong_is_said_by_a_code_of_the_protocol(pulling, repository, code, query):
     await pulling.update("a")
     answer = await pulling.get(f"/{SET}/oai?{query}", app=repository.app)
-    page = Page(etree.fromstring(answer.body))
+    page = Page.of(answer.body)
     assert (answer.status, page.error) == (200, code)
     echoed = page.root.find("o:request", namespaces=OAI).attrib
     assert bool(echoed) == (code not in ("badVerb", "badArgument"))
@@ -380,7 +398,7 @@ async def test_a_form_is_read_as_a_query_is(pulling, repository):
     body = b"verb=ListRecords&metadataPrefix=oai_dc"
     kind = "application/x-www-form-urlencoded; charset=UTF-8"
     answer = await pulling.get(f"/{SET}/oai", body=body, content_type=kind, **sent)
-    assert len(Page(etree.fromstring(answer.body)).records) == 1
+    assert len(Page.of(answer.body).records) == 1
     wrong = await pulling.get(f"/{SET}/oai", body=body, content_type="text/xml", **sent)
     assert wrong.status == 415
     for size, status in ((FORM_BYTES, 200), (FORM_BYTES + 1, 413), (1_048_576, 413)):
@@ -621,10 +639,11 @@ async def test_an_end_within_a_packed_change_list_is_an_end(pulling, repository)
     assert [each.identifier for each in page.records] == [loc("a")]
 
 
-async def test_a_page_without_records_leads_on(client):
-    """Where all that was looked at changed outside of what is asked for."""
+@pytest.mark.parametrize("in_vain", [250, 251, 10_000])
+async def test_where_nothing_has_been_found_for_long_a_redirect_leads_on(client, in_vain):
+    """250 are looked at in one step: so of 1,000 in vain, 250 by each request, or 500."""
     async with Pulling(client) as pulling:
-        repository = Repository(pulling, page_records=5, looked_at=10)
+        repository = Repository(pulling, page_records=5, looked_at=10, in_vain=in_vain)
         at = await pulling.update(*(str(number) for number in range(1_000)))
         await in_a_later_second(pulling, at.until)
         await pulling.update("999")
@@ -634,7 +653,29 @@ async def test_a_page_without_records_leads_on(client):
         found = sorted(each.identifier for page in pages for each in page.records)
         assert found == sorted(loc(str(number)) for number in range(990, 999))
         assert {page.error for page in pages} == {None}
-        assert not pages[0].records
+        assert repository.redirects == {250: 3, 251: 1, 10_000: 0}[in_vain]
+
+
+async def test_a_list_whose_rest_has_changed_since_then_ends_without_a_page(pulling, repository):
+    at = await pulling.update(*(str(number) for number in range(8)))
+    await in_a_later_second(pulling, at.until)
+    asked = {"from_": datestamp(at.from_), "until": datestamp(at.until)}
+    page = await repository.ask("ListRecords", metadataPrefix="oai_dc", **asked)
+    assert len(page.records) == 7
+    await pulling.update("7")
+    page = await repository.ask("ListRecords", resumptionToken=page.token or "")
+    assert (page.error, "nothing more" in page.words) == ("noRecordsMatch", True)
+
+
+async def test_a_redirect_leads_to_the_list_of_a_private_set_with_the_token_of_its_reader(pulling):
+    repository = Repository(pulling, in_vain=0)
+    await pulling.update("a")
+    await pulling.hub.edit_set(SET, {"private": True})
+    await Tokens(pulling.client).create("secret", Token("reads", (SET,), "now", ("read",)))
+    asked = {"verb": "ListRecords", "metadataPrefix": "oai_dc", "access_token": "secret"}
+    answer = await repository.answer(**asked)
+    assert (answer.status, answer.headers["cache-control"]) == (302, "private, no-cache")
+    assert answer.headers["location"].endswith("&access_token=secret")
 
 
 async def test_a_state_that_is_loaded_is_harvested_though_nobody_has_published_it(client):
