@@ -42,8 +42,8 @@ FRONT_SCRIPTS = ("token.js", "main.js")
 
 # Scripts, styles and connections of the hub itself only, none of them inline.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "cache-control": "no-cache",
@@ -88,12 +88,16 @@ def framed(
 
 # --- the front page ------------------------------------------------------------------------------
 
+FONT = ".woff2"
 MEDIA_TYPES = {
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    FONT: "font/woff2",
 }
+FONT_KEPT = "public, max-age=31536000, immutable"  # another font has another name
 CLONE = Path(__file__).parents[2]
 HTML = ("text/html", "application/xhtml+xml")
 XML = ("application/xml", "text/xml")
@@ -119,7 +123,7 @@ class FrontPage:
 
     def __init__(self, *, is_on: bool, has_oai: bool = False) -> None:
         self._is_on = is_on
-        self._files = _read_files() if is_on else _read_files(".css", ".svg")
+        self._files = _read_files() if is_on else _read_files(".css", ".svg", ".txt", FONT)
         self._client = _read_client() if is_on else {}
         self._front = _file("index.html", _front(has_oai=has_oai))
 
@@ -164,7 +168,7 @@ def _front(*, has_oai: bool) -> bytes:
 
 def _read_files(*kinds: str) -> dict[str, File]:
     """Of these kinds, else all; HTML is what pages are made of."""
-    wanted = kinds or (".css", ".js", ".svg")
+    wanted = kinds or (".css", ".js", ".svg", ".txt", FONT)
     found = [each for each in STATIC.iterdir() if each.name.endswith(wanted)]
     return {each.name: _file(each.name, each.read_bytes()) for each in found}
 
@@ -188,7 +192,10 @@ def _sent(request: Request, file: File) -> Response:
     headers = HEADERS | {"etag": f"W/{file.tag}", "vary": "accept, accept-encoding"}
     if has_tag(request.headers.get("if-none-match"), file.tag):
         return Response(status_code=304, headers=headers)
-    if not accepts_gzip(request.headers.get("accept-encoding")):
+    is_font = file.media_type == MEDIA_TYPES[FONT]  # it is compressed by itself
+    if is_font:
+        headers["cache-control"] = FONT_KEPT
+    if is_font or not accepts_gzip(request.headers.get("accept-encoding")):
         return Response(file.content, headers=headers, media_type=file.media_type)
     headers["content-encoding"] = "gzip"
     return Response(file.in_gzip, headers=headers, media_type=file.media_type)

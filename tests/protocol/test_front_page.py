@@ -68,7 +68,8 @@ async def test_who_says_nothing_is_a_machine(websub_hub):
 
 async def test_the_whole_page_is_compressed_on_its_way(websub_hub):
     """All views and documents; compressed, as every browser asks for it."""
-    addresses = [f"static/{each.name}" for each in STATIC.iterdir() if each.suffix != ".html"]
+    files = (each for each in STATIC.iterdir() if each.suffix not in (".html", ".woff2"))
+    addresses = [f"static/{each.name}" for each in files]
     for address in ["", *addresses]:
         answer = await get(f"{websub_hub.url}/{address}", Accept_Encoding="gzip", **HTML)
         assert answer.headers["content-encoding"] == "gzip"
@@ -91,6 +92,22 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub):
     assert first.headers["content-type"].startswith("text/javascript")
     again = await get(f"{websub_hub.url}/static/main.js", If_None_Match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
+
+
+async def test_a_font_is_sent_as_it_is_and_kept(websub_hub):
+    """It is compressed by itself, and another one has another name."""
+    for each in STATIC.glob("*.woff2"):
+        answer = await get(f"{websub_hub.url}/static/{each.name}", Accept_Encoding="gzip")
+        assert answer.headers["content-type"] == "font/woff2"
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert ("content-encoding" in answer.headers, answer.body) == (False, each.read_bytes())
+
+
+async def test_what_the_page_has_is_never_more_than_150_kib(websub_hub):
+    """Compressed, with its fonts: a telephone loads it in a second."""
+    names = ["", *(f"static/{each.name}" for each in STATIC.iterdir() if each.suffix != ".html")]
+    sent = [await get(f"{websub_hub.url}/{name}", Accept_Encoding="gzip", **HTML) for name in names]
+    assert sum(int(each.headers["content-length"]) for each in sent) <= 150 * 1024
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "..%2fpage.py", "%2e%2e%2f__init__.py", ""])
