@@ -6,7 +6,7 @@ from typing import Self
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Dialog, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import choose, opened, tab_to, use_token, view
 from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
@@ -16,6 +16,7 @@ from tests.support.running import TOKEN, RunningHub, until
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
+UNDONE_MS = 8_000  # in which what is about to be done can be undone
 ROWS = 50  # that the table of the latest changes has
 LONGEST = "http://example.com/" + "x" * (2048 - 19)
 HOSTILE = "<img src=x onerror=document.body.remove()><script>alert(1)</script>\u202etxt.exe"
@@ -664,7 +665,6 @@ async def test_the_admin_token_is_kept_for_the_tab_until_it_is_forgotten(page):
 
 
 async def test_the_admin_adds_edits_and_removes_a_set(page, page_hub, set_name):
-    page.on("dialog", lambda dialog: dialog.accept())
     name = f"{set_name}-new"
 
     async def found() -> dict[str, object]:
@@ -697,6 +697,8 @@ async def test_the_admin_adds_edits_and_removes_a_set(page, page_hub, set_name):
     await expect(page.locator("#usage")).not_to_contain_text("may take")
     assert (await found())["max_bytes"] is None
     await page.click("#remove")
+    await page.fill("dialog input", name)
+    await page.press("dialog input", "Enter")
     await expect(page.locator("#admin-answer")).to_have_text(f"Remove {name}: done.")
     await view(page, "Overview")
     await page.fill("#find", name)
@@ -718,8 +720,38 @@ async def test_a_set_that_is_there_is_not_changed_by_a_form_that_was_not_filled_
     await page_hub.ask("DELETE", "/api/sets/another")
 
 
+async def test_a_set_is_removed_only_if_its_name_is_typed_and_what_is_lost_is_named(
+    page, page_hub, set_name
+):
+    await page_hub.publish("http://example.com/1", "http://example.com/2", set_name=set_name)
+    await use_token(page)
+    await view(page, "Admin")
+    await page.click("#remove")
+    dialog = page.locator("dialog")
+    await expect(dialog).to_contain_text("what the hub knows of 2 resources")
+    await no_violations(page)
+    await page.click("dialog button:text-is('Remove it')")
+    assert await page.is_visible("dialog :invalid")
+    await page.fill("dialog input", set_name[:-1])
+    await page.press("dialog input", "Enter")
+    assert await page.is_visible("dialog :invalid")
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(page.locator("#remove")).to_be_focused()
+    assert len((await page_hub.ask("GET", f"/api/sets?name={set_name}"))[1]) == 1
+
+
+async def test_a_set_that_is_not_there_cannot_be_removed(page):
+    await use_token(page)
+    await view(page, "Admin")
+    await page.fill("#edit-set [name=name]", "nowhere")
+    await page.click("#remove")
+    await expect(page.locator("#admin-answer")).to_have_text("Remove nowhere: there is no such set")
+    await expect(page.locator("dialog")).to_have_count(0)
+
+
 async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(page, page_hub, set_name):
-    page.on("dialog", lambda dialog: dialog.accept())
+    await page.clock.install()
     await use_token(page)
     await view(page, "Admin")
     await page.fill("[name=sets]", set_name)
@@ -735,12 +767,64 @@ async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(page, page
 
     assert await answer() == 201
     await page.locator("#tokens tr", has_text=f"for {set_name}").get_by_text("Revoke").click()
+    await page.clock.run_for(UNDONE_MS)
+    await expect(page.locator("#admin-answer")).to_contain_text("Revoke")
     await expect(page.locator("#admin-answer")).to_contain_text("done")
 
     async def is_refused() -> bool:
         return await answer() == 401
 
     await until(is_refused)
+
+
+async def test_what_is_undone_is_not_done(page, page_hub, set_name):
+    id_ = await about_to_revoke(page, page_hub, set_name)
+    await expect(page.locator("#about-to button")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#about-to p")).to_have_count(0)
+    await expect(page.get_by_role("button", name=f"Revoke {id_}")).to_be_focused()
+    await page.clock.run_for(2 * UNDONE_MS)
+    assert id_ in await token_ids(page_hub)
+
+
+async def test_what_waits_is_not_done_if_the_page_is_left_and_the_page_says_so_afterwards(
+    page, page_hub, set_name
+):
+    id_ = await about_to_revoke(page, page_hub, set_name)
+    await page.clock.run_for(UNDONE_MS // 2)
+    await expect(page.locator("#about-to .count")).to_have_text("4 s")
+    await view(page, "Overview")
+    await page.clock.run_for(2 * UNDONE_MS)
+    await page.go_back()
+    left = f"Not done, because the page was left before: Revoke {id_}"
+    await expect(page.locator("#admin-answer")).to_contain_text(left)
+    await page.clock.run_for(2 * UNDONE_MS)
+    assert id_ in await token_ids(page_hub)
+    await page.reload()
+    await expect(page.locator("#admin")).to_be_visible()
+    await expect(page.locator("#admin-answer")).to_be_empty()
+
+
+async def test_what_is_about_to_be_done_twice_is_done_once(page, page_hub, set_name):
+    id_ = await about_to_revoke(page, page_hub, set_name)
+    await page.get_by_role("button", name=f"Revoke {id_}", exact=True).click()
+    await expect(page.locator("#about-to p")).to_have_count(1)
+    await expect(page.locator("#about-to button")).to_be_focused()
+    await no_violations(page)
+
+
+async def about_to_revoke(page: Page, page_hub: RunningHub, set_name: str) -> str:
+    """The id of a token of which the page says that it will be revoked."""
+    _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
+    await page.clock.install()
+    await use_token(page)
+    await view(page, "Admin")
+    await page.get_by_role("button", name=f"Revoke {made['id']}", exact=True).click()
+    return made["id"]
+
+
+async def token_ids(page_hub: RunningHub) -> list[str]:
+    return [each["id"] for each in (await page_hub.ask("GET", "/api/tokens"))[1]]
 
 
 async def test_the_admin_replaces_a_token_by_another(page, page_hub, set_name):
@@ -761,13 +845,6 @@ async def test_the_admin_replaces_a_token_by_another(page, page_hub, set_name):
 async def test_the_admin_replaces_a_token_that_has_leaked_at_once_if_it_is_meant(
     page, page_hub, set_name, is_meant
 ):
-    asked: list[str] = []
-
-    async def decide(dialog: Dialog) -> None:
-        asked.append(dialog.message)
-        await (dialog.accept() if is_meant else dialog.dismiss())
-
-    page.on("dialog", decide)
     _, old = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     headers = {"Authorization": f"Bearer {old['token']}"}
     change = {"loc": "http://example.com/res1", "change": "updated"}
@@ -782,13 +859,17 @@ async def test_the_admin_replaces_a_token_that_has_leaked_at_once_if_it_is_meant
     await use_token(page)
     await view(page, "Admin")
     await page.locator("#tokens tr", has_text=old["id"]).get_by_text("Replace now").click()
+    await expect(page.locator("dialog")).to_contain_text(f"The token for {set_name} ends at once")
+    await expect(page.locator("dialog button:text-is('Keep it')")).to_be_focused()
     if is_meant:
+        await page.click("dialog button:text-is('End it now')")
         await expect(page.locator("#made-token code")).to_contain_text("rsn_")
         await until(is_refused)
     else:
+        await page.keyboard.press("Enter")
+        await expect(page.locator("dialog")).to_have_count(0)
         await expect(page.locator("#made-token code")).to_have_count(0)
         assert await answer() == 201
-    assert [old["id"] in message for message in asked] == [True]
 
 
 async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(page, set_name):

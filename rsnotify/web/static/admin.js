@@ -1,9 +1,10 @@
 /** The operator's figures; for the admin sets, tokens and WebSub subscriptions. */
 
 import { ask, get, setPath } from "./api.js";
-import { button, copyable, foreign, make, number, row, submits, table, say, the } from "./dom.js";
+import { isMeant, notDone, unlessUndone } from "./asking.js";
+import { button, copyable, counted, foreign, make, number, row, submits, table, say, the } from "./dom.js";
 import { rights, set } from "./here.js";
-import { watch } from "./status.js";
+import { readersOf, watch } from "./status.js";
 
 const ROWS = 100;
 
@@ -28,7 +29,14 @@ if (rights.admin) {
   form.describedby.value = set?.describedby ?? "";
   form.max_bytes.value = set?.max_bytes ?? "";
   form.private.checked = set?.private;
+  sayWhatWasNotDone();
+  addEventListener("pageshow", sayWhatWasNotDone);
   show();
+}
+
+function sayWhatWasNotDone() {
+  const words = notDone();
+  if (words) say(answer, `Not done, because the page was left before: ${words}`, true);
 }
 
 function showHub({ rates, store, following, warnings = [], processes = [], websub }) {
@@ -82,8 +90,10 @@ async function act(words, work, place = answer) {
   }
 }
 
-const action = (text, name, work, question) =>
-  button(text, name, () => { if (!question || confirm(question)) act(`${text} ${name}`, work); });
+const action = (text, name, work) => button(text, name, () => act(`${text} ${name}`, work));
+
+const undoable = (text, name, work) =>
+  button(text, name, () => unlessUndone(text, name, () => act(`${text} ${name}`, work)));
 
 submits(the["edit-set"], ({ name: { value: name }, private: isPrivate, describedby, max_bytes: most }) => {
   const options = {
@@ -105,9 +115,11 @@ async function save(name, options) {
   look();
 }
 
-the.remove.onclick = () => {
+the.remove.onclick = async () => {
   const name = form.name.value;
-  if (!form.name.reportValidity() || !confirm(`Remove the set ${name} and all its changes?`)) return;
+  if (!form.name.reportValidity()) return;
+  const lost = await lossOf(name).catch(({ message }) => say(answer, `Remove ${name}: ${message}`, true));
+  if (!lost || !await isMeant(`Remove the set ${name}?`, lost, "Remove it", name)) return;
   act(`Remove ${name}`, async () => {
     await ask("DELETE", setPath(name));
     if (name === edited) edited = undefined;
@@ -115,15 +127,26 @@ the.remove.onclick = () => {
   });
 };
 
+async function lossOf(name) {
+  const { sets: [found] } = await get("api/status", { name, limit: 1 });
+  if (!found) throw new Error("there is no such set");
+  const { resources } = await get(`${setPath(name)}/resources`);
+  return `All its changes are lost at once and for good, and what the hub knows of ${counted(resources, "resource")}. Its
+    documents and channels end, for ${counted(readersOf(found), "reader")} that ${readersOf(found) === 1 ? "is" : "are"} connected now, and for
+    its WebSub subscribers.`;
+}
+
 function tokenRow({ id, note = "", rights: may = ["publish"], sets, used, expires }) {
   const path = `api/tokens/${id}`;
   return row(id, foreign(note), may.join(", "), sets.join(" "), day(used), day(expires), [
     button("Replace", id, () => makeToken(`Replace ${id}`, () => ask("POST", `${path}/rotate`, {}))), " ",
-    button("Replace now", id, () => {
-      if (!confirm(`Has the token ${id} (${note}) leaked? It ends at once, also where it is in use.`)) return;
+    button("Replace now", id, async () => {
+      const lost = `The token for ${sets.join(" ")}${note && ` (${note})`} ends at once, also where it is in use. If it
+        has not leaked, “Replace” leaves a day to change it there.`;
+      if (!await isMeant(`Replace the token ${id} now?`, lost, "End it now")) return;
       makeToken(`Replace ${id} now`, () => ask("POST", `${path}/rotate`, { grace_seconds: 0 }));
     }), " ",
-    action("Revoke", id, () => ask("DELETE", path), `Revoke the token ${id} (${note})?`)]);
+    undoable("Revoke", id, () => ask("DELETE", path))]);
 }
 
 submits(the["new-token"], async ({ sets, publish, read, note, expires }) => {
@@ -147,7 +170,7 @@ function subscriptionRow({ id, callback, set: name, kind, behind_seconds: behind
   return row(foreign(callback), `${name} ${kind}`, behind === null ? "the set is gone" : `${Math.round(behind)} s`,
     foreign(`${last ?? "none yet"}${failures ? ` (${failures} failures)` : ""}`), next ? day(next) : "", [
       action("Retry", callback, () => ask("POST", `${path}/retry`)), " ",
-      action("End", callback, () => ask("DELETE", path), `End the subscription of ${callback}?`)]);
+      undoable("End", callback, () => ask("DELETE", path))]);
 }
 
 const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("sv") : "never");
