@@ -20,17 +20,22 @@ from rsnotify.channels.channels import Channels
 from rsnotify.coordination import keys
 from rsnotify.errors import TryAgain
 from rsnotify.live.journals import Journals
+from rsnotify.operation.warnings import (
+    Warnings,
+    left,
+    why_clocks_differ,
+    why_low,
+    why_unconfirmed,
+)
 from rsnotify.redis_client import Client
 from rsnotify.single_flight import Costly
 
 KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
 LEFT_PERCENT = 1  # of `maxmemory`; with less, Redis counts as full
-LOW_PERCENT = 10
 TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
 PROBE_SECONDS = 2.0
 MIB = 1024 * 1024
-LOW_BYTES = 16 * MIB  # what Redis needs for the largest request while it stores it, and more
 FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
 NAMED = 10  # sets in one line
 
@@ -39,7 +44,7 @@ class Writable:
     """Asks Redis, and remembers its answer for a moment."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self.client = client
         self._answers = Costly[str]("write to Redis")
         self.seconds = 0.0  # that Redis took to write at last
         self.memory: Mapping[str, Any] = {}  # what it said of it at last
@@ -51,9 +56,9 @@ class Writable:
     async def _ask(self) -> str:
         began = monotonic()
         try:
-            await self._client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
-            if not self._client.is_cluster:
-                self.memory = await self._client.info("memory")
+            await self.client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
+            if not self.client.is_cluster:
+                self.memory = await self.client.info("memory")
         except TryAgain as error:
             return error.detail
         self.seconds = monotonic() - began
@@ -63,30 +68,12 @@ class Writable:
 def why_full(memory: Mapping[str, Any]) -> str:
     """What INFO says of the memory, in words; nothing if there is room."""
     limit = memory["maxmemory"]
-    if not limit or _left(memory) >= limit * LEFT_PERCENT / 100:
+    if not limit or left(memory) >= limit * LEFT_PERCENT / 100:
         return ""
     return (
         f"Redis has less than {LEFT_PERCENT} % of its memory left (maxmemory is {limit:,} bytes): "
         "give it more, or remove what is not needed"
     )
-
-
-def why_low(memory: Mapping[str, Any]) -> str:
-    """Small changes are still stored, but soon none will be, and large requests are refused now."""
-    limit = memory["maxmemory"]
-    if not limit or _left(memory) >= max(limit * LOW_PERCENT / 100, LOW_BYTES):
-        return ""
-    is_large = limit * LOW_PERCENT / 100 >= LOW_BYTES
-    left = f"{LOW_PERCENT} %" if is_large else f"{LOW_BYTES // MIB} MiB"
-    return (
-        f"Redis is nearly full: less than {left} of its memory is left (maxmemory is {limit:,} "
-        "bytes), and large publishes may get 507: give it more, or remove what is not needed"
-    )
-
-
-def _left(memory: Mapping[str, Any]) -> int:
-    used: int = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
-    return int(memory["maxmemory"]) - used
 
 
 class WritableParts:
@@ -107,16 +94,22 @@ class WritableParts:
         reasons = await self._answers.result("", self._reasons, self._seconds)
         return self._by_reason(set_names, reasons) if reasons else {}
 
+    def probes(self) -> dict[str, str]:
+        """A key at each server, by its lane."""
+        if not self._client.is_cluster:
+            return {"": keys.WRITABLE}
+        return {self._client.lane(tag): keys.writable(tag) for tag in TAGS}
+
     async def _reasons(self) -> dict[str, str]:
         """Why a node takes none, by its lane."""
-        tags = {self._client.lane(tag): tag for tag in TAGS}  # one for each node
+        probes = self.probes()
         pipeline = self._client.pipeline(transaction=False)
-        for tag in tags.values():
-            pipeline.set(keys.writable(tag), 1, ex=KEPT_SECONDS)
+        for key in probes.values():
+            pipeline.set(key, 1, ex=KEPT_SECONDS)
         answers = await pipeline.execute(raise_on_error=False)
         reasons = {
             node: answer.detail
-            for node, answer in zip(tags, answers, strict=True)
+            for node, answer in zip(probes, answers, strict=True)
             if isinstance(answer, TryAgain)
         }
         return reasons | await self._full(reasons)
@@ -184,7 +177,7 @@ class Health:
         self._parts = parts
         self._away: Mapping[str, Sequence[str]] = {}  # why -> sets that nothing is stored for
         self._disk = disk  # where the embedded Redis writes
-        self._low = ""  # why large publishes may be refused
+        self._warnings = Warnings()
         self._room: Room | None = None
         self._clock = clock
         self._trouble = ""
@@ -210,6 +203,7 @@ class Health:
         if self._room is not None:
             found["rsnotify_disk_free_bytes"] = self._room.free
             found["rsnotify_disk_bytes"] = self._room.total
+        found["rsnotify_warnings"] = len(self.warnings())
         if self._disk is not None:
             found["rsnotify_last_backup_timestamp_seconds"] = _backed_up(self._disk)
         return found
@@ -238,8 +232,8 @@ class Health:
         return PlainTextResponse("\n".join(["ready", *self.warnings()]) + "\n")
 
     def warnings(self) -> list[str]:
-        """What is refused although the process is ready, and why."""
-        return [*self._what_is_away(), *filter(None, [self._low])]
+        """What is refused, or wrong, although the process is ready, and why."""
+        return [*self._what_is_away(), *self._warnings.now()]
 
     def _what_is_away(self) -> list[str]:
         """Why some sets cannot be published to; private ones are only counted."""
@@ -255,6 +249,7 @@ class Health:
         while True:
             try:
                 await self._look()
+                await self._look_beside()
             except Exception as error:  # a bug: nobody is worse off than without a probe
                 log.warning("whether Redis can be used cannot be found out", exc_info=error)
             await asyncio.sleep(PROBE_SECONDS)
@@ -266,7 +261,17 @@ class Health:
                 self.note_away(await self._parts.away(self._journals.sets))
             self._note_maxmemory()
             memory = self._writable.memory
-            self.note_low(why_low(memory) if memory else self._parts.low)
+            self._warnings.note("memory", why_low(memory) if memory else self._parts.low)
+
+    async def _look_beside(self) -> None:
+        """What takes longer than somebody waits who asks whether this process is ready."""
+        if self._trouble:
+            return
+        client, probes = self._writable.client, list(self._parts.probes().values())
+        with suppress(TryAgain):  # the next look reports it
+            unconfirmed = await why_unconfirmed(client, probes, KEPT_SECONDS)
+            self._warnings.note("replicas", unconfirmed)
+            self._warnings.note("clock", await why_clocks_differ(client))
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
@@ -286,16 +291,8 @@ class Health:
         elif self._trouble and not trouble:
             log.warning("publishing works again after %.0f s", self._clock() - self._since)
         if trouble:
-            self._low = ""  # said again, should it be so once publishing works
+            self._warnings.forget()
         self._trouble = trouble
-
-    def note_low(self, low: str) -> None:
-        """The same of a Redis that still stores what is small."""
-        if low and not self._low:
-            log.warning("%s", low)
-        elif self._low and not low:
-            log.warning("Redis has room again")
-        self._low = low
 
     def note_away(self, away: Mapping[str, Sequence[str]]) -> None:
         """The same of parts of a Redis Cluster, with the sets that this affects."""

@@ -61,6 +61,9 @@ OF_A_PROCESS: dict[str, Metric] = {
         "gauge", "When the process was started, in Unix time: it changes with every restart."
     ),
     "rsnotify_ready": Metric("gauge", "1 if the process can be sent requests, else 0."),
+    "rsnotify_warnings": Metric(
+        "gauge", "How much is wrong although the process is ready; `rsnotify status` says what."
+    ),
     "rsnotify_follow_age_seconds": Metric("gauge", "Seconds since the journals were seen."),
     "rsnotify_redis_round_trip_seconds": Metric("gauge", "What the newest small write took."),
     "rsnotify_event_loop_delay_seconds": Metric(

@@ -92,7 +92,7 @@ class Report(msgspec.Struct):
     numbers: Numbers
     histograms: dict[str, HistogramNumbers]
     not_ready: str = ""  # the reason, if it is not
-    warnings: list[str] = []  # what is refused although it is ready
+    warnings: list[str] = []  # what is wrong although it is ready
 
     def total(self, name: str) -> float:
         return sum(number for _, number in self.numbers.get(name, ()))

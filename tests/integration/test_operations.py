@@ -25,6 +25,7 @@ PROMETHEUS = ("Prometheus", "promtool")
 WATCHED = {
     "RsnotifyDown": [("up", 'job="rsnotify"', "0", "1")],
     "RsnotifyNotReady": [("rsnotify_ready", "", "0", "1")],
+    "RsnotifyWarning": [("rsnotify_warnings", "", "1", "0")],
     "RsnotifyNotFollowing": [("rsnotify_follow_age_seconds", "", "10.1", "10")],
     "RsnotifyLostChanges": [("rsnotify_gaps_total", 'set="a"', "0+1", "3")],
     "RsnotifyRefusesPublishes": [

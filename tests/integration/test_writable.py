@@ -2,7 +2,8 @@
 
 import pytest
 
-from rsnotify.operation.health import LOW_BYTES, Writable, why_full, why_low
+from rsnotify.operation.health import Writable, why_full
+from rsnotify.operation.warnings import LOW_BYTES, why_low
 from rsnotify.redis_client import connect
 
 MIB = 1024 * 1024

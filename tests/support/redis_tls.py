@@ -14,6 +14,7 @@ from threading import Thread
 
 FOLDER = Path(__file__).parent / "redis-tls"
 AUTHORITY, SERVER, HUB = (FOLDER / f"{name}.pem" for name in ("authority", "server", "hub"))
+ENDED = FOLDER / "ended.pem"  # of `localhost`, by itself, until 2021
 TRUSTING = f"?ssl_ca_certs={AUTHORITY}"
 WITH_CERTIFICATE = f"{TRUSTING}&ssl_certfile={HUB}&ssl_keyfile={HUB}"
 
@@ -51,9 +52,9 @@ def refusing() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def tls_before(port: int) -> AsyncIterator[int]:
+async def tls_before(port: int, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A port that speaks TLS, and hands on to that one."""
-    context = demanding()
+    context = context or demanding()
     ways: set[asyncio.Task[None]] = set()
 
     def connect(reader: StreamReader, writer: StreamWriter) -> None:

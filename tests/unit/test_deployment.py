@@ -161,7 +161,7 @@ def test_each_rule_that_is_named_is_one_and_each_of_clients_is_named():
     watched = DOCS["operations.md"].partition("## What to watch")[2].partition("\n## ")[0]
     rows = re.findall(r"(?m)^\| (?!what|--).*\|$", watched)
     named = [set(re.findall(r"`(Rsnotify\w+)`", row)) for row in rows]
-    assert len(rows) == 8
+    assert len(rows) == 9
     assert all(each and each <= of_hub for each in named)
     assert set(re.findall(r"`(Rsnotify\w+)`", DOCS["operations/clients.md"])) == of_clients
 

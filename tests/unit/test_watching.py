@@ -12,6 +12,7 @@ from rsnotify.journal.appends import Histogram
 from rsnotify.live.feed import Feed
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report
+from rsnotify.operation.warnings import Warnings
 from rsnotify.outbound.answer import CallAnswer
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
@@ -182,19 +183,19 @@ async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
             await health.ready(anything)
 
 
-def test_that_redis_is_nearly_full_is_said_once_and_again_after_a_trouble(caplog):
-    health = health_of(SimpleNamespace(sets={}), Clock())
-    for trouble, low in (("", "low"), ("", "low"), ("full", ""), ("", "low"), ("", "")):
-        health.note(trouble)
-        if not trouble:
-            health.note_low(low)
-        assert health.warnings() == [low] * bool(low)
+def test_a_warning_is_logged_as_it_begins_and_ends_and_anew_after_something_worse(caplog):
+    warnings = Warnings()
+    for text in ("low", "lower", "", "low"):
+        warnings.note("memory", text)
+        assert warnings.now() == [text] * bool(text)
+    warnings.forget()
+    warnings.note("memory", "low")
+    warnings.note("clock", "")
     assert [record.getMessage() for record in caplog.records] == [
         "low",
-        "full; publishing is refused, readers stay connected and wait",
-        "publishing works again after 0 s",
-        "low",
         "Redis has room again",
+        "low",
+        "low",
     ]
 
 
