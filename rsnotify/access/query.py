@@ -5,9 +5,11 @@ refused, because a reader that misspells `from` would silently lose changes. Not
 clock, or which sets there are.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from rsnotify.errors import CloseCode, Rejected
@@ -31,6 +33,7 @@ OAI = (
     "access_token",
 )
 LISTED_SETS = ("name", "search", "limit")
+STATUS = (*LISTED_SETS, "order")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
 FRAMEWORK_STREAM_QUESTION = ("access_token", "cursor", "live", "offset")
@@ -41,6 +44,8 @@ LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an
 AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
 SETS_OF_A_CONNECTION = 100
 SETS_LISTED = 10_000
+ORDERS = ("name", "newest")
+DIGITS = re.compile(r"(\d+)")
 NAME_CHARACTERS = 40  # of an unknown parameter, for which one that is meant is looked for
 
 Query = Mapping[str, Sequence[str]]
@@ -133,20 +138,38 @@ class SetsAsked(NamedTuple):
     name: str | None  # the set of this name
     search: str  # sets that have this in their names
     limit: int | None  # so many sets at most
+    by_newest: bool = False  # those first that changed last; else by name
 
     def among(self, sets: Mapping[str, SetRecord]) -> list[SetRecord]:
         """The sets that are asked for, in the order of their names."""
         names = (name for name in sets if self.name in (None, name) and self.search in name)
-        return [sets[name] for name in sorted(names)]
+        return [sets[name] for name in sorted(names, key=natural)]
 
 
-def parse_sets_asked(text: bytes, limit: int | None = None) -> SetsAsked:
-    """The sets that `?name=`, `?search=` and `?limit=` ask for."""
-    query = parse_query(text, LISTED_SETS)
+@lru_cache(SETS_LISTED)
+def natural(name: str) -> tuple[list[Any], str]:
+    """What names are ordered by: a number in them by its value.
+
+    >>> sorted(["set10", "set2"], key=natural)
+    ['set2', 'set10']
+    """
+    parts = DIGITS.split(name)
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
+
+
+def parse_sets_asked(
+    text: bytes, limit: int | None = None, known: Sequence[str] = LISTED_SETS
+) -> SetsAsked:
+    """The sets that `?name=`, `?search=` and `?limit=` ask for, in the order of `?order=`."""
+    query = parse_query(text, known)
+    order = single(query, "order") or ORDERS[0]
+    if order not in ORDERS:
+        raise _refused(f"order is {order[:80]!r}: it must be {' or '.join(ORDERS)}")
     return SetsAsked(
         name=single(query, "name"),
         search=(single(query, "search") or "").lower(),
         limit=whole_number(query, "limit", 1, SETS_LISTED, 0) or limit,
+        by_newest=order == "newest",
     )
 
 

@@ -238,6 +238,12 @@ class Journals:
         feed = self.feeds.get(ChannelName(set_name, "change"))
         return feed is None or str(feed.known_head) != feed.created
 
+    def newest_known(self, set_name: str) -> str:
+        """The position of the newest change that this process knows of; before all others if there
+        is none."""
+        feed = self.feeds.get(ChannelName(set_name, "change"))
+        return "" if feed is None or not self.has_changed(set_name) else str(feed.known_head)
+
     async def head(self, channel: ChannelName) -> Position:
         """The position of the newest change in Redis, which this process may not have read yet."""
         return (await self._newest(channel)).position

@@ -169,6 +169,10 @@ PARAMETERS: dict[str, Json] = {
         "description": "So many entries at most, and no more than RSNOTIFY_PAGE_SIZE",
     },
     "name": {"type": "string", "description": "A set"},
+    "order": {
+        "enum": list(query.ORDERS),
+        "description": "By name, or those that changed last first",
+    },
     "search": {"type": "string", "description": "A part of the names of sets"},
     "offset": {
         "type": "integer",
@@ -331,7 +335,7 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
         elif name == "offset" and "cursor" in operation.query:  # of a stream
             yield {"name": name, "in": "query", "schema": STREAM_OFFSET}
-        elif name == "limit" and operation.query == query.LISTED_SETS:
+        elif name == "limit" and operation.query in (query.LISTED_SETS, query.STATUS):
             limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
             yield {"name": name, "in": "query", "schema": limit}
         elif name != "access_token" or operation.who != "reader":

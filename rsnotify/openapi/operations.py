@@ -20,6 +20,7 @@ from rsnotify.access.query import (
     RESOURCE_LIST,
     RIGHTS,
     SEVERAL_CHANNELS,
+    STATUS,
     STREAM_QUESTION,
 )
 from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
@@ -260,7 +261,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("GET", "/health/live"): Operation("everybody", _TEXT),
     ("GET", "/health/ready"): Operation("everybody", _TEXT, errors=(507,)),
-    ("GET", "/api/status"): Operation("everybody", _OBJECT, LISTED_SETS, errors=(401,)),
+    ("GET", "/api/status"): Operation("everybody", _OBJECT, STATUS, errors=(401,)),
     ("GET", "/metrics"): Operation("everybody", _TEXT, errors=(401,)),
     ("POST", "/api/validate"): Operation(
         "everybody",

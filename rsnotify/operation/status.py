@@ -19,7 +19,7 @@ from starlette.responses import Response
 from rsnotify import __version__
 from rsnotify.access.access import Access
 from rsnotify.access.bearer import Bearer, visible_to
-from rsnotify.access.query import SetsAsked, parse_sets_asked
+from rsnotify.access.query import STATUS, SetsAsked, parse_sets_asked
 from rsnotify.channels.frames import transport_of
 from rsnotify.coordination import keys
 from rsnotify.errors import TryAgain
@@ -129,7 +129,7 @@ class Status:
     async def get(self, request: Request) -> Response:
         """The hub at a glance; private sets only for tokens that name them, WebSub for the
         admin."""
-        asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
+        asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN, STATUS)
         bearer = await self._access.bearer(request)
         if bearer is None:
             return await self._shared.of(request, partial(self._status, bearer, asked))
@@ -137,6 +137,9 @@ class Status:
 
     async def _status(self, bearer: Bearer | None, asked: SetsAsked) -> dict[str, Any]:
         visible = visible_to(bearer, asked.among(self._journals.sets))
+        if asked.by_newest:
+            newest = self._journals.newest_known
+            visible.sort(key=lambda record: newest(record.name), reverse=True)
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
             "base_url": self._journals.base_url,

@@ -262,7 +262,12 @@ async def test_of_many_sets_the_first_are_shown_and_the_others_are_found(chromiu
         await view(page, "Overview")
         rows = page.locator("#overview tr")
         await expect(rows).to_have_count(50)
+        await expect(page.locator("#found")).to_have_text("the 50 that changed last of 51")
+        await hub.publish("http://example.com/res1", set_name="set51")
+        await expect(rows.first.locator("a")).to_have_text("set51")
+        await page.click(".order:text-is('Set')")
         await expect(page.locator("#found")).to_have_text("the first 50 of 51")
+        await expect(rows.first.locator("a")).to_have_text("set01")
         await page.fill("#find", "T3")
         await expect(page.locator("#found")).to_have_text("10 in all")
         await expect(rows).to_have_count(10)
@@ -280,14 +285,68 @@ async def test_the_overview_has_what_happens_in_each_set(chromium, page_hub, set
         await view(page, "Overview")
         await page.fill("#find", set_name)
         row = page.locator("#overview tr", has=page.locator(f"a:text-is('{set_name}')"))
-        await expect(row.locator("td").nth(0)).to_have_text("3")
+        await expect(row.locator("td").nth(0)).to_contain_text("just now")
         await expect(row.locator("td").nth(1)).to_have_text("4")
+        await expect(row.locator("td").nth(2)).to_have_text("3")
         await expect(row.locator("td").nth(3)).to_have_text("0")
         link = row.locator("a")
         await link.focus()
         await page_hub.publish("http://example.com/new", set_name=set_name)
-        await expect(row.locator("td").nth(0)).to_have_text("4")
+        await expect(row.locator("td").nth(2)).to_have_text("4")
+        await expect(row.get_by_role("img", name="1 change", exact=True)).to_be_visible()
         await expect(link).to_be_focused()
+
+
+async def set_names(page: Page) -> list[str]:
+    return await page.locator("#overview a").all_text_contents()
+
+
+async def test_the_overview_is_ordered_by_any_of_its_columns(chromium, tmp_path):
+    async with (
+        RunningHub(tmp_path / "data", sets=("set10", "set2", "set1")) as hub,
+        opened(chromium, hub, "set1") as page,
+    ):
+        for name, count in (("set1", 3), ("set10", 1), ("set2", 2)):
+            locs = [f"http://example.com/{number}" for number in range(count)]
+            await hub.publish(*locs, set_name=name)
+        await view(page, "Overview")
+        await expect(page.locator("#overview td:nth-child(4)")).to_have_text(["2", "1", "3"])
+        for column, forwards in (
+            ("Last change", ["set2", "set10", "set1"]),
+            ("Set", ["set1", "set2", "set10"]),
+            ("Changes today", ["set1", "set2", "set10"]),
+            ("Resources", ["set1", "set2", "set10"]),
+        ):
+            head = page.locator("th", has=page.locator(f".order:text-is('{column}')"))
+            if column != "Last change":
+                await head.locator("button").press("Enter")
+            first = "ascending" if column == "Set" else "descending"
+            await expect(head).to_have_attribute("aria-sort", first)
+            assert await set_names(page) == forwards
+            await head.locator("button").press("Enter")
+            then = "descending" if column == "Set" else "ascending"
+            await expect(head).to_have_attribute("aria-sort", then)
+            assert await set_names(page) == forwards[::-1]
+            assert await page.locator("th[aria-sort]").count() == 1
+
+
+async def test_the_focus_stays_in_the_overview_when_its_row_leaves(chromium, tmp_path):
+    async with (
+        RunningHub(tmp_path / "data", sets=("a", "b", "c")) as hub,
+        opened(chromium, hub, "a") as page,
+    ):
+        await view(page, "Overview")
+        await page.click(".order:text-is('Set')")
+        await page.focus("#overview a:text-is('b')")
+        await hub.publish("http://example.com/1", set_name="c")  # nothing moves under the hand
+        await expect(page.locator("#overview tr").nth(2)).to_contain_text("just now")
+        await hub.ask("DELETE", "/api/sets/b")
+        await expect(page.locator("#overview a:text-is('c')")).to_be_focused()
+        await hub.ask("DELETE", "/api/sets/c")
+        await expect(page.locator("#overview a:text-is('a')")).to_be_focused()
+        await hub.ask("DELETE", "/api/sets/a")
+        await expect(page.locator("#find")).to_be_focused()
+        await expect(page.locator("#no-sets code").nth(1)).to_contain_text("rsnotify publish first")
 
 
 async def test_a_hub_with_one_set_begins_with_it(chromium, tmp_path):

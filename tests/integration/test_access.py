@@ -89,6 +89,18 @@ async def made(hub: RunningHub, **asked: object) -> tuple[int, dict[str, object]
     return await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], **asked})
 
 
+async def test_the_sets_that_changed_last_are_listed_first_if_that_is_asked_for(hub):
+    for name in ("cats", "dogs"):
+        await hub.ask("PUT", f"/api/sets/{name}")
+    for changed in ("dataset1", "dogs", "dataset1"):
+        await hub.publish("http://example.com/a", set_name=changed)
+        _, status = await hub.ask("GET", "/api/status?order=newest&limit=2")
+        assert status["sets"][0]["name"] == changed
+        assert status["sets_total"] == 3
+    _, status = await hub.ask("GET", "/api/status?order=newest")
+    assert [each["name"] for each in status["sets"]] == ["dataset1", "dogs", "cats"]
+
+
 async def test_a_token_that_was_chosen_may_be_asked_for_again(hub):
     status, token = await made(hub, token=CHOSEN, note="mine")
     assert (status, token["token"]) == (201, CHOSEN)

@@ -8,6 +8,7 @@ from rsnotify.access.query import (
     SETS_LISTED,
     SETS_OF_A_CONNECTION,
     SEVERAL_CHANNELS,
+    STATUS,
     SetCursor,
     check_not_future,
     parse_cursors,
@@ -176,6 +177,22 @@ def test_sets_are_asked_for_by_name_or_by_a_part_of_it(query, names):
     sets = {name: SetRecord(name=name, created="") for name in ("hotdogs", "cats", "dogs")}
     found = parse_sets_asked(query.encode()).among(sets)
     assert [record.name for record in found] == names
+
+
+def test_sets_are_in_the_order_of_their_names_and_of_the_numbers_in_them():
+    names = ["2a", "10a", "a", "a1", "a1.2", "a1.10", "a1b", "a02", "a2", "a3b2", "a10", "a-1", "b"]
+    sets = {name: SetRecord(name=name, created="") for name in sorted(names)}
+    assert [record.name for record in parse_sets_asked(b"").among(sets)] == names
+
+
+def test_the_order_of_the_status_is_by_name_or_newest():
+    for query, by_newest in (("", False), ("order=name", False), ("order=newest", True)):
+        assert parse_sets_asked(query.encode(), known=STATUS).by_newest == by_newest
+    for wrong in ("order=oldest", "order=newest&order=name"):
+        with pytest.raises(Rejected, match="order"):
+            parse_sets_asked(wrong.encode(), known=STATUS)
+    with pytest.raises(Rejected, match="unknown parameter 'order'"):
+        parse_sets_asked(b"order=newest")
 
 
 def test_a_limit_of_sets_is_1_to_10000():

@@ -9,6 +9,17 @@ export const make = new Proxy({}, { get: (_, name) => (properties, ...children) 
   return made;
 } });
 
+/** A new element of SVG. */
+export function drawn(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [each, value] of Object.entries(attributes)) made.setAttribute(each, value);
+  made.append(...children);
+  return made;
+}
+
+/** Whether nobody looks, or nothing is to move. */
+export const isStill = () => document.hidden || matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 /** A stranger's text, which may run from right to left. */
 export const foreign = (text) => make.bdi({ title: text }, text);
 

@@ -1,41 +1,99 @@
-/** All sets as a table. A row stays the same element, so that the focus stays in it. */
+/** All sets as a table, those first that changed last. A row stays the same element; the focus stays in the table. */
 
-import { ago, make, number, row, table, tag, say, the } from "./dom.js";
-import { problem } from "./here.js";
+import { address } from "./api.js";
+import { ago, copyable, counted, drawn, isStill, make, number, row, table, tag, say, the } from "./dom.js";
+import { problem, rights } from "./here.js";
 import { count, readersOf, watch } from "./status.js";
 
 const SHOWN = 50;
 const TYPING_MS = 200; // after the last key
-const body = table(the.overview, "Sets", "Set", "Resources", "Changes today", "Last change", "Readers now");
+const SAMPLES = 40; // of the line of a set, one for each answer of the hub
+const [WIDTH, HEIGHT] = [80, 20];
+
+const names = new Intl.Collator("en", { numeric: true });
+const COLUMNS = [ // how two rows are ordered; the hub itself orders all sets by name and by the last change
+  ["Set", (one, other) => names.compare(one.name, other.name)],
+  ["Last change", (one, other) => names.compare(other.said.newest ?? "", one.said.newest ?? "")],
+  ["Changes today", (one, other) => other.said.changes_today - one.said.changes_today],
+  ["Resources", (one, other) => (other.cells[RESOURCES].value ?? 0) - (one.cells[RESOURCES].value ?? 0)],
+  ["Readers now", (one, other) => readersOf(other.said) - readersOf(one.said)],
+];
+const [NAME, NEWEST, , RESOURCES] = COLUMNS.keys();
+
+const body = table(the.overview, "Sets", ...COLUMNS.map(([title], at) =>
+  make.button({ type: "button", className: "order", onclick: () => order(at) }, title)), "Since you opened this page");
+const heads = [...body.parentElement.tHead.rows[0].cells];
 const { find } = the;
 let timer = 0;
+let by = NEWEST;
+let isReversed = false;
 
-function show({ sets, now, sets_total: total }) {
-  const wanted = sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now)));
+function order(at) {
+  isReversed = at === by && !isReversed;
+  by = at;
+  arrange([...body.rows], false);
+  look();
+}
+
+/** Rows in the chosen order. While a hand is on the table, those that are there stay where they are. */
+function arrange(rows, isHeld = body.matches(":hover, :focus-within")) {
+  const compare = COLUMNS[by][1];
+  const sorted = rows.sort((one, other) => compare(one, other) * (isReversed ? -1 : 1) || names.compare(one.name, other.name));
+  const there = isHeld ? [...body.rows].filter((each) => sorted.includes(each)) : [];
+  const wanted = [...there, ...sorted.filter((each) => !there.includes(each))];
+  const focused = document.activeElement;
+  const place = [...body.rows].findIndex((each) => each.contains(focused));
   for (const each of [...body.rows]) if (!wanted.includes(each)) each.remove();
   wanted.forEach((each, at) => { if (body.rows[at] !== each) body.insertBefore(each, body.rows[at] ?? null); });
-  say(the.found, total > SHOWN ? `the first ${SHOWN} of ${number(total)}` : total ? `${number(total)} in all`
-    : find.value ? "No set has this in its name."
-      : "There is no set that you may see: use a token, or add one under Admin.");
+  heads.forEach((head, at) => { head.ariaSort = at !== by ? null : (at === NAME) === isReversed ? "descending" : "ascending"; });
+  if (place === -1 || document.activeElement === focused) return;
+  const next = body.contains(focused) ? focused : body.rows[Math.min(place, body.rows.length - 1)]?.querySelector("a");
+  (next ?? find).focus({ preventScroll: true });
+}
+
+function show({ sets, now, sets_total: total }) {
+  arrange(sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now))));
+  const isEmpty = !total && !find.value;
+  the["no-sets"].hidden = !isEmpty;
+  body.closest(".scroll").hidden = isEmpty;
+  say(the.found, total > SHOWN ? `${by === NAME ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`
+    : total ? `${number(total)} in all` : find.value ? "No set has this in its name." : "");
 }
 
 function filled(set, now) {
   const found = [...body.rows].find(({ name }) => name === set.name) ?? made(set.name);
+  sample(found, set);
+  found.said = set;
   found.querySelector(".tag").hidden = !set.private;
-  const texts = [number(set.changes_today), ago(set.newest, now), number(readersOf(set))];
-  texts.forEach((text, at) => { found.cells[at + 2].textContent = text; });
-  count(found.cells[1], set);
+  const texts = { 1: ago(set.newest, now), 2: number(set.changes_today), 4: number(readersOf(set)) };
+  for (const [at, text] of Object.entries(texts)) found.cells[at].textContent = text;
+  count(found.cells[RESOURCES], set);
   return found;
 }
 
 function made(name) {
-  const found = Object.assign(row("", "–", "", "", ""), { name });
+  const line = drawn("polyline");
+  const picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", class: "spark" }, line);
+  const found = Object.assign(row("", "", "", "–", "", picture), { name, line, picture, samples: [] });
   found.cells[0].replaceWith(make.th({ scope: "row" },
-    make.a({ href: `?set=${name}` }, name), " ", tag("private")));
+    make.i({ className: "pulse" }), make.a({ href: `?set=${name}` }, name), " ", tag("private")));
   return found;
 }
 
-const look = () => watch(() => ({ limit: SHOWN + 1, search: find.value.trim() }), (status) => {
+/** What came since the last answer goes on with the line; the dot before the name beats once. */
+function sample(found, { changes_today: today }) {
+  const came = found.said ? Math.max(0, today - found.said.changes_today) : 0;
+  found.samples = [...found.samples, came].slice(-SAMPLES);
+  if (came && !isStill()) found.querySelector(".pulse").animate({ opacity: [1, .25], scale: [1.6, 1] }, 1200);
+  const most = Math.max(1, ...found.samples);
+  const points = found.samples.map((each, at) =>
+    `${WIDTH - (found.samples.length - 1 - at) * (WIDTH / (SAMPLES - 1))},${HEIGHT - 1 - each / most * (HEIGHT - 2)}`);
+  found.line.setAttribute("points", points.join(" "));
+  found.seen = (found.seen ?? 0) + came;
+  found.picture.ariaLabel = counted(found.seen, "change");
+}
+
+const look = () => watch(() => ({ limit: SHOWN, search: find.value.trim(), order: by === NAME ? "name" : "newest" }), (status) => {
   problem(status ? "" : "The hub does not answer; trying again.");
   if (status) show(status);
 });
@@ -44,4 +102,12 @@ find.oninput = () => {
   clearTimeout(timer);
   timer = setTimeout(look, TYPING_MS);
 };
+
+const hub = address("").replace(/\/$/, "");
+the["no-sets"].append(
+  make.p({}, rights.admin ? "No set yet. Two lines make one, and its first change:"
+    : "There is no set that you may see. Use a token; or make a set, and its first change:"),
+  copyable("make a set", `rsnotify sets add first --url ${hub}`),
+  copyable("publish a change", `rsnotify publish first https://example.org/ --url ${hub}`),
+  make.p({ className: "help" }, "In a clone, after make run: . .venv/bin/activate. RSNOTIFY_TOKEN is the admin token."));
 look();

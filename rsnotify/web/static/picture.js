@@ -1,7 +1,7 @@
 /** Each change is a dot; this page's own connection can be cut and joined again. */
 
 import { channelOf, HOME, SAMPLE, send } from "./api.js";
-import { counted, say, the } from "./dom.js";
+import { counted, isStill, say, the } from "./dom.js";
 import * as following from "./following.js";
 import { set } from "./here.js";
 import { token } from "./token.js";
@@ -94,7 +94,7 @@ the.try.onclick = async ({ target }) => {
 };
 
 function fly(count, ends) {
-  if (document.hidden || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  if (isStill()) return;
   const free = Math.min(count, 5, DOTS - dots.children.length);
   for (let at = 0; at < free; at += 1) for (const end of ends) dot(at * 90, end);
 }

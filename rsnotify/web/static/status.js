@@ -28,7 +28,7 @@ export async function count(place, { name, newest }) {
   if (place.counted === newest) return;
   place.counted = newest;
   const found = await get(`${setPath(name)}/resources`).catch(() => null);
-  if (found) place.textContent = number(found.resources);
+  if (found) Object.assign(place, { value: found.resources, textContent: number(found.resources) });
   else place.counted = "";
 }
 
