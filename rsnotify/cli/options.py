@@ -121,6 +121,13 @@ Prefix = Annotated[
     list[str] | None,
     Option(metavar="URI", help="Only resources whose URI begins so. Repeatable."),
 ]
+MediaType = Annotated[
+    list[str] | None, Option("--type", help="Only of this media type, or image/*. Repeatable.")
+]
+InCollection = Annotated[
+    list[str] | None,
+    Option("--collection", metavar="URI", help="Only of this collection. Repeatable."),
+]
 Transport = Annotated[
     ChannelTransport | None,
     Option(

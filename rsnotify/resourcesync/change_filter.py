@@ -105,6 +105,11 @@ class Filter:
     def __repr__(self) -> str:
         return f"<Filter {self.key}>"
 
+    def wants(self, media_type: str | None, collections: Iterable[str]) -> bool:
+        """Whether a resource of this type, in these collections, is among those asked for."""
+        kind = None if media_type is None else _essence(media_type.encode())
+        return self._fits(Described(kind, tuple(escape(each).encode() for each in collections)))
+
     def matches(self, entry: bytes) -> bool:
         """Whether a change passes: its `<url>` element, which may lack its end."""
         return bool(self._chosen(Entries([entry]), may_be_old=True))

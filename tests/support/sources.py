@@ -141,7 +141,13 @@ class Source:
 
 
 def entry_of(change: Change) -> Entry:
-    md = Md(change=change.change, datetime=change.datetime, hash=change.hash, length=change.length)
+    md = Md(
+        change=change.change,
+        datetime=change.datetime,
+        hash=change.hash,
+        length=change.length,
+        type=change.type,
+    )
     return Entry(change.loc, change.lastmod, md=md, links=change.links)
 
 

@@ -20,9 +20,10 @@ from rsnotify import __version__
 if TYPE_CHECKING:
     from rsnotify_mirror.blocking import Mirror
     from rsnotify_mirror.mirror import AsyncMirror
-    from rsnotify_mirror.plan import Options, Selection
+    from rsnotify_mirror.plan import Options
     from rsnotify_mirror.report import Event
     from rsnotify_mirror.republication import Republication
+    from rsnotify_mirror.selection import Selection
 
 _PLACES = {
     "AsyncMirror": "rsnotify_mirror.mirror",
@@ -30,7 +31,7 @@ _PLACES = {
     "Mirror": "rsnotify_mirror.blocking",
     "Options": "rsnotify_mirror.plan",
     "Republication": "rsnotify_mirror.republication",
-    "Selection": "rsnotify_mirror.plan",
+    "Selection": "rsnotify_mirror.selection",
 }
 
 __all__ = ["AsyncMirror", "Event", "Mirror", "Options", "Republication", "Selection", "__version__"]

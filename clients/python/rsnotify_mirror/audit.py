@@ -31,7 +31,7 @@ from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import condition_of
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import OURS, Map, key_of
-from rsnotify_mirror.plan import Have, Options, Selection, compared
+from rsnotify_mirror.plan import Have, Options, compared
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import FILE, State, StateRow
@@ -297,28 +297,25 @@ def _files(found: Audit, root: Path) -> Iterator[str]:
 
 @asynccontextmanager
 async def _source_now(url: str, web: Web, copy: State) -> AsyncIterator[Now]:
-    selection = msgspec.json.decode(copy.fact("selection") or "{}", type=Selection)
     events: list[Event] = []
 
     with (
         tempfile.TemporaryDirectory(prefix="rsnotify-audit-") as folder,
         State(Path(folder)) as state,
     ):
-        await _read_now(web, url, copy, state, selection, events.append)
+        await _read_now(web, url, copy, state, events.append)
         (baseline,) = (each for each in events if each.event == "baseline")
         yield Now(web, state, baseline, [each.problem for each in events if each.problem])
 
 
-async def _read_now(
-    web: Web, url: str, copy: State, state: State, selection: Selection, report: Report
-) -> None:
+async def _read_now(web: Web, url: str, copy: State, state: State, report: Report) -> None:
     source = await discover(web, url)
     known = copy.fact("source")
     if known not in (None, source.url):
         raise InvalidSettings(
             f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"
         )
-    options, packages = Options(selection=selection), RemotePackages(web)
+    options, packages = Options(selection=copy.selection), RemotePackages(web)
     planner = Planner(
         *(url, web, state, options), packages=packages, report=report, wake=lambda: None
     )
@@ -349,7 +346,7 @@ async def repair(
     It removes at most `max_delete` percent of the copy's resources.
     """
     with State(directory, is_writer=False) as state:
-        selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)
+        selection = state.selection
         maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
     options = Options(selection=selection, maps=maps, max_delete=max_delete, network=network)
     for each in found.findings:

@@ -8,7 +8,6 @@ too little to compare, the server is asked with a condition.
 import random
 import re
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -17,7 +16,6 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.tables import PATCH
@@ -27,8 +25,8 @@ from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Network
 from rsnotify_client.notification import ChannelTransport, position_of
 from rsnotify_client.resource import SourceResource, digests
-from rsnotify_client.wanted import wanted_of
 from rsnotify_mirror.paths import Map
+from rsnotify_mirror.selection import Selection
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
 DAY_SECONDS = 86_400
@@ -54,51 +52,6 @@ class Have(msgspec.Struct, frozen=True, omit_defaults=True):
     modified: str | None = None
     asked: int | None = None  # when the server sent it or said that it has not changed, by its Date
     hook_failed: bool = False  # call the hook again; do not fetch
-
-
-class Selection(msgspec.Struct, frozen=True):
-    """Which resources the copy shall hold: those below one of the prefixes that some glob selects
-    and none excludes. A hub sends no others than those below a prefix."""
-
-    select: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    prefix: tuple[str, ...] = ()
-
-    @property
-    def wanted(self) -> Filter | None:
-        """What a hub is asked for."""
-        return wanted_of(self.prefix or None, None, None, None)
-
-    def takes(self, loc: str) -> bool:
-        """A glob may match the address as it is written, or in the canonical way; a prefix matches
-        it as it is written, as at a hub."""
-        if self.prefix and not loc.startswith(self.prefix):
-            return False
-        is_selected = not self.select or _matches(loc, self.select)
-        return is_selected and not (self.exclude and _matches(loc, self.exclude))
-
-    def __str__(self) -> str:
-        """As on the command line; empty if all is selected."""
-        words = [
-            *as_words("--prefix", self.prefix),
-            *as_words("--select", self.select),
-            *as_words("--exclude", self.exclude),
-        ]
-        if not words:
-            return ""
-        import shlex  # noqa: PLC0415 - seldom needed
-
-        return shlex.join(words)
-
-
-def as_words(option: str, values: Iterable[str]) -> list[str]:
-    """An option of the command line, given once for each value."""
-    return [word for value in values for word in (option, value)]
-
-
-def _matches(loc: str, globs: Iterable[str]) -> bool:
-    written = {loc, canonical(loc)}
-    return any(fnmatchcase(each, glob) for glob in globs for each in written)
 
 
 def wanted_by(

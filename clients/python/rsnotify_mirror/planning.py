@@ -13,6 +13,7 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from itertools import starmap
 from time import time
 from urllib.parse import urljoin
 
@@ -41,18 +42,17 @@ from rsnotify_mirror.paths import Map
 from rsnotify_mirror.plan import (
     SOURCE_BACKOFF,
     Options,
-    Selection,
-    as_words,
     newest,
     pause_after,
     wanted_by,
 )
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
+from rsnotify_mirror.selection import Selection, as_words
 from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, READ, State
 
 log = logging.getLogger(__name__)
 
-NOT_FOUND = 404
+BAD_REQUEST, NOT_FOUND = 400, 404
 DISCOVERY_ATTEMPTS = 4
 LIST_ATTEMPTS = 3  # to read the Change Lists
 ATTEMPTS = 4  # to read one list
@@ -95,6 +95,7 @@ class Planner:
         self._lists: ChangeLists | None = None
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
+        self._asked = options.selection.wanted  # of its channel
         self._known: Timeline | None = None  # what the lists have had since the first reading
         self._extent: tuple[Position, Position] | None = None  # of the Change Lists, as recorded
         self._until_read_again: asyncio.Timeout | None = None  # while it follows
@@ -136,6 +137,8 @@ class Planner:
             except HistoryGone as error:
                 self._note_gone(error)
             except Rejected as error:
+                if self._asks_for_more(error):
+                    continue
                 if error.status != NOT_FOUND and error.close_code != CloseCode.NO_SUCH_SET:
                     raise
                 why = f"{error.detail}; it may have been removed. The copy stays as it is"
@@ -179,6 +182,16 @@ class Planner:
             with suppress(TryAgain, Rejected):
                 if (to := await moved_to(self._web, known)) is not None:
                     self._check_site(known, to)
+
+    def _asks_for_more(self, error: Rejected) -> bool:
+        """Whether a hub that lets nobody ask for types is asked for all of them instead."""
+        selection = self._options.selection
+        is_of_filter = error.status == BAD_REQUEST or error.close_code == CloseCode.BAD_REQUEST
+        if not is_of_filter or not selection.looks_back or self._asked == selection.by_address:
+            return False
+        log.warning("%s; the mirror receives all, and takes what fits", error.detail)
+        self._asked = selection.by_address
+        return True
 
     def _plan_reading_again(self) -> None:
         """What could not be read is read again after a while, once."""
@@ -299,17 +312,17 @@ class Planner:
 
     def _select(self, selection: Selection) -> None:
         """A changed selection needs a new baseline, and may not remove too much."""
-        encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
-        if known == encoded:
+        is_known = self.state.fact("selection") is not None
+        if is_known and self.state.selection == selection:
             return
-        if known is not None:
+        if is_known:
             self._check_removals(selection)
             self.state.set_fact("cursor", None)
-        self.state.set_fact("selection", encoded)
+        self.state.set_fact("selection", msgspec.json.encode(selection).decode())
 
     def _check_removals(self, selection: Selection) -> None:
         """Count what the copy has and the selection leaves out; what the Source deletes may go."""
-        counted = Counter(map(selection.takes, self.state.held()))
+        counted = Counter(starmap(selection.has, self.state.held()))
         what, allowed = f"resources of {self.state.directory}", self._options.max_delete
         refusal = too_many(counted[False], counted.total(), allowed, what)
         if refusal is not None:
@@ -475,7 +488,7 @@ class Planner:
             when_set_back=self._raise_set_back,
             skip=self._skip,
             transport=self._options.transport,
-            wanted=self._options.selection.wanted,
+            wanted=self._asked,
         )
         self._report(Event("live"))
         async with aclosing(aiter(follower)) as pieces:
@@ -547,6 +560,7 @@ class Baseline:
         self._tags: dict[str, Tag] = {}  # by which a list is known to be as it was read
         self._moments: set[str | None] = set()  # of which the lists say that they are
         self._twins: dict[str, tuple[str, str]] = {}  # what they write in two ways, by its name
+        self._left = set[str]()  # what they name and has left the part, by its canonical name
         self._has_odd = False  # whether they write anything in another than the canonical way
 
     @property
@@ -592,14 +606,15 @@ class Baseline:
         """
         if not self.is_complete:
             return
-        gone = self._state.unlisted(self._generation)
-        held = [loc for loc, is_held in gone if is_held and self._selection.takes(loc)]
-        known = sum(map(self._selection.takes, self._state.held()))
+        gone, has = self._state.unlisted(self._generation), self._selection.has
+        held = [loc for loc, wanted, is_held in gone if is_held and has(loc, wanted)]
+        known = sum(starmap(has, self._state.held()))
         refusal = too_many(len(held), known, self._max_delete, "resources of the copy")
         if refusal is not None:
             self.skip(f"{self._listing} leaves out, and so would delete, {refusal}")
-        kept = set(held) if refusal is not None else await self._not_gone(held)
-        deleted = [SourceResource(loc, "deleted") for loc, _ in gone if loc not in kept]
+        missing = [loc for loc in held if canonical(loc) not in self._left]
+        kept = set(held) if refusal is not None else await self._not_gone(missing)
+        deleted = [SourceResource(loc, "deleted") for loc, *_ in gone if loc not in kept]
         self._state.plan(deleted, self._generation, time())
         self._state.commit()
 
@@ -650,7 +665,11 @@ class Baseline:
         self._nameless += sum(not entry.loc for entry in entries)
         listed = [wanted_by(change_of(entry)) for entry in entries if entry.loc]
         wanted = newest(listed)
-        selected = [each for each in wanted if self._selection.takes(each.loc)]
+        taken = [each for each in wanted if self._selection.takes(each.loc)]
+        selected = [each for each in taken if self._selection.fits(each)]
+        if len(selected) < len(taken):
+            others = (each.loc for each in taken if not self._selection.fits(each))
+            self._left.update(self._state.known_of(others))
         self._note_twins([each.loc for each in listed])
         due = time() + HELD_BACK_SECONDS * is_held_back
         self._state.plan(selected, self._generation, due)
@@ -877,11 +896,13 @@ def record(
 ) -> int:
     """Record changes as work; the newest of several to one resource."""
     pairs = zip(received.changes, received.positions, strict=True)
-    wanted = newest(
+    changes = [
         wanted_by(change, position, is_live=bool(received.payload))
         for change, position in pairs
         if selection.takes(change.loc)
-    )
+    ]
+    known = state.known_of(each.loc for each in changes) if selection.looks_back else {}
+    wanted = newest(selection.part_of(changes, known))
     return state.plan(wanted, state.generation, time() + HELD_BACK_SECONDS * is_held_back)
 
 

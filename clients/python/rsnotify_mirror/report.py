@@ -127,6 +127,7 @@ class CopyStatus(msgspec.Struct, frozen=True):
     to_publish: int | None = None  # changes that its set has not had; None if it has no set
     room_bytes: int | None = None  # that the copy may still take
     to_fetch_bytes: int | None = None  # as far as the Source states lengths; where it is asked for
+    selection: str | None = None  # as on the command line, if it is not to have all
 
 
 VERIFIED = ("verified_repaired", "verified_wrong")
@@ -231,6 +232,7 @@ def status_of(state: State, *, is_running: bool | None = None) -> CopyStatus:
         *(repaired, wrong),
         to_publish=_to_publish(state),
         room_bytes=room,
+        selection=str(state.selection) or None,
     )
 
 

@@ -28,6 +28,7 @@ from rsnotify_client.outbox import INSERT, statements
 from rsnotify_client.resource import SourceResource, digests
 from rsnotify_mirror.paths import OURS, Map, Places, place_of
 from rsnotify_mirror.plan import Have, contradiction, is_current
+from rsnotify_mirror.selection import Selection
 
 FILE = f"{OURS}.sqlite"
 FORMAT = 1
@@ -348,6 +349,11 @@ class State:
         return Position.parse(text) if text else None
 
     @property
+    def selection(self) -> Selection:
+        """Which resources the copy is to hold, as its mirror was told last."""
+        return msgspec.json.decode(self.fact("selection") or "{}", type=Selection)
+
+    @property
     def generation(self) -> int:
         return int(self.fact("generation") or 0)
 
@@ -443,12 +449,22 @@ class State:
                     written[names[name]] = _wanted.decode(wanted).loc
         return written
 
-    def unlisted(self, generation: int) -> list[tuple[str, bool]]:
-        """The resources that the baseline did not name, and for each whether the copy has it."""
-        query = "SELECT loc, have IS NOT NULL FROM resource WHERE generation < ?"
-        return [
-            (loc, bool(is_held)) for loc, is_held in self.database.execute(query, (generation,))
-        ]
+    def known_of(self, locs: Iterable[str]) -> dict[str, SourceResource]:
+        """What is wanted of these resources, as far as they are known and not to go; by their
+        canonical names."""
+        names, known = list({canonical(loc) for loc in locs}), dict[str, SourceResource]()
+        for start in range(0, len(names), AT_ONCE):
+            for name, encoded in self._named("wanted", names[start : start + AT_ONCE]):
+                if not (wanted := _wanted.decode(encoded)).is_deleted:
+                    known[name] = wanted
+        return known
+
+    def unlisted(self, generation: int) -> list[tuple[str, SourceResource, bool]]:
+        """The resources that the baseline did not name, what was wanted of each, and whether the
+        copy has it."""
+        query = "SELECT loc, wanted, have IS NOT NULL FROM resource WHERE generation < ?"
+        found = self.database.execute(query, (generation,))
+        return [(loc, _wanted.decode(wanted), bool(is_held)) for loc, wanted, is_held in found]
 
     def listed(self, generation: int) -> int:
         """How many resources the baseline named."""
@@ -537,10 +553,10 @@ class State:
         cursor = self.database.execute(f"SELECT {_ROW} FROM resource ORDER BY loc")  # noqa: S608
         return map(_row, cursor)
 
-    def held(self) -> Iterator[str]:
-        """The resources of which the copy has some version."""
-        cursor = self.database.execute("SELECT loc FROM resource WHERE have IS NOT NULL")
-        return (loc for (loc,) in cursor)
+    def held(self) -> Iterator[tuple[str, SourceResource]]:
+        """The resources of which the copy has some version, and what is wanted of each."""
+        cursor = self.database.execute("SELECT loc, wanted FROM resource WHERE have IS NOT NULL")
+        return ((loc, _wanted.decode(wanted)) for loc, wanted in cursor)
 
     def is_done(self, loc: str) -> bool:
         """Whether the copy knows it, and nothing remains to be done for it."""

@@ -14,7 +14,9 @@ from typer import Option
 from rsnotify.cli.options import (
     Commands,
     Framework,
+    InCollection,
     Json,
+    MediaType,
     Prefix,
     Transport,
 )
@@ -63,18 +65,12 @@ def subscribe(
     count: Annotated[int, Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
     transport: Transport = None,
     prefix: Prefix = None,
-    type_: Annotated[
-        list[str] | None,
-        Option("--type", help="Only of this media type, or image/*. Repeatable."),
-    ] = None,
+    type_: MediaType = None,
     change: Annotated[
         list[str] | None,
         Option(metavar="|".join(CHANGE_TYPES), help="Only so changed, or deleted. Repeatable."),
     ] = None,
-    collection: Annotated[
-        list[str] | None,
-        Option(metavar="URI", help="Only of this collection. Repeatable."),
-    ] = None,
+    collection: InCollection = None,
     hub: Hub = HERE,
 ) -> None:
     """Follow a set's channel and print each change as a line.

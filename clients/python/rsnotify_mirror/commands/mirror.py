@@ -27,8 +27,10 @@ from rsnotify.cli.options import (
     Base,
     Commands,
     DryRun,
+    InCollection,
     Json,
     MaxDelete,
+    MediaType,
     Metrics,
     Once,
     Prefix,
@@ -60,10 +62,11 @@ from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end
 from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
 from rsnotify_mirror.mirror import AsyncMirror, will_it_fit
 from rsnotify_mirror.paths import Map, place_of
-from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options, Selection
+from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
 from rsnotify_mirror.republication import Republication
 from rsnotify_mirror.room import CopyRoom
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import FILE, START, DueMark, State
 from rsnotify_mirror.storing import Hook, command_hook
 
@@ -152,6 +155,8 @@ async def mirror(
     ],
     once: Once = False,
     prefix: Prefix = None,
+    type_: MediaType = None,
+    collection: InCollection = None,
     select: Annotated[
         list[str] | None,
         Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
@@ -258,7 +263,7 @@ async def mirror(
     verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
-        selection=_selection(select, exclude, prefix),
+        selection=_selection(select, exclude, prefix, type_, collection),
         max_delete=most_deleted(max_delete),
         maps=tuple(map(map_of, map_ or ())),
         jobs=jobs,
@@ -335,10 +340,9 @@ def _way_to_all_sets() -> Iterator[None]:
         ) from None
 
 
-def _selection(
-    select: list[str] | None, exclude: list[str] | None, prefix: list[str] | None
-) -> Selection:
-    selection = Selection(tuple(select or ()), tuple(exclude or ()), tuple(prefix or ()))
+def _selection(*given: list[str] | None) -> Selection:
+    """Of the options, in the order of its fields."""
+    selection = Selection(*(tuple(each or ()) for each in given))
     with wrong_use(InvalidArgument):
         _ = selection.wanted
     return selection
@@ -500,6 +504,8 @@ def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
 def status_lines(status: CopyStatus) -> Iterator[str]:
     running = "a mirror runs" if status.running else "no mirror runs"
     yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
+    if status.selection is not None:
+        yield f"a part of it: {status.selection}"
     found = counted(status.resources, "resource")
     counts = f"{found}, {status.to_do} to do, {status.failed} failed"
     yield f"{counts}; rsnotify audit looks into the files"

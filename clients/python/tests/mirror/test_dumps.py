@@ -38,7 +38,8 @@ from rsnotify_mirror.dumping.zip_records import (
     local_header,
 )
 from rsnotify_mirror.mirror import AsyncMirror
-from rsnotify_mirror.plan import Options, Selection
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import State
 from tests.support.children import in_child
 from tests.support.needs import need

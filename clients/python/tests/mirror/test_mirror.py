@@ -28,8 +28,9 @@ from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import ROUNDS, AsyncMirror
 from rsnotify_mirror.paths import OURS
-from rsnotify_mirror.plan import Options, Selection
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import State
 from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS, PULLED

@@ -1,4 +1,4 @@
-"""Copies of a set that a hub has: how its channel is read."""
+"""Copies of a set that a hub has: how its channel is read, and what of it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ from clients.python.tests.mirror.test_mirror import files
 from rsnotify_client.notification import TRANSPORTS
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
+from rsnotify_mirror.selection import Selection
 from tests.support.running import RunningHub, rsnotify, until
 from tests.support.sources import Source
 
@@ -38,9 +39,11 @@ async def following(hub: RunningHub, copy: Path, **options: Any) -> AsyncIterato
                 await running
 
 
-async def publish(hub: RunningHub, source: Source, name: str, content: bytes) -> None:
+async def publish(
+    hub: RunningHub, source: Source, name: str, content: bytes, **fields: str
+) -> None:
     source.add(name, content)
-    await hub.publish(source.loc(name))
+    await hub.publish(source.loc(name), **fields)
 
 
 async def has(copy: Path, **wanted: bytes) -> None:
@@ -63,3 +66,24 @@ async def test_the_command_names_the_transports_that_there_are(copy):
     ended = await rsnotify("mirror", "--transport", "mail", "http://127.0.0.1:1/", str(copy))
     assert ended.status == 2
     assert all(name in ended.err for name in TRANSPORTS)
+
+
+@pytest.mark.parametrize("has_filters", [True, False])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_a_copy_of_one_type_is_kept_whether_its_hub_filters_or_not(
+    hub, source, copy, transport, has_filters
+):
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"filters": has_filters})
+    await publish(hub, source, "one", b"first", type="application/pdf")
+    await publish(hub, source, "page", b"first", type="text/html")
+    selection = Selection(type=("application/pdf",))
+    async with following(hub, copy, transport=transport, selection=selection):
+        await has(copy, one=b"first")
+        await publish(hub, source, "page", b"second", type="text/html")
+        await publish(hub, source, "two", b"first", type="application/pdf")
+        await has(copy, one=b"first", two=b"first")
+        await publish(hub, source, "one", b"second", type="text/html")
+        await has(copy, two=b"first")
+        await publish(hub, source, "one", b"third", type="application/pdf")
+        await has(copy, one=b"third", two=b"first")
+    assert not [path for path, _ in source.requests if path == "/page"]

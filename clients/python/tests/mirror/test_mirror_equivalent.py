@@ -15,7 +15,8 @@ from rsnotify_client.address import canonical
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.plan import Selection, newest
+from rsnotify_mirror.plan import newest
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import FILE, State
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 

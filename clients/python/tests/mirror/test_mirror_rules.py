@@ -26,7 +26,6 @@ from rsnotify_mirror.fetch import LARGE_READ_BYTES, Receiving
 from rsnotify_mirror.patch import NotApplicable, apply, candidates, xml_candidates
 from rsnotify_mirror.plan import (
     Have,
-    Selection,
     addresses,
     cheaper_patch,
     compared,
@@ -36,6 +35,7 @@ from rsnotify_mirror.plan import (
 )
 from rsnotify_mirror.report import Event, percentile
 from rsnotify_mirror.room import FetchPace
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay

@@ -111,7 +111,7 @@ async def test_a_repair_holds_back_what_a_mirror_does(many, copy):
 
 
 async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(many, copy):
-    from rsnotify_mirror.plan import Selection
+    from rsnotify_mirror.selection import Selection
 
     await once(many, copy)
     leave_out(many, 4)
