@@ -166,6 +166,7 @@ class Bridge:
     async def _begin(self) -> SourceAdapter:
         """Find how the Source is followed, and how the set is called."""
         self._adapter = adapter = await self._find()
+        await self._target.prepare()
         self._homes = await self._target.homes()
         self.state.facts.how = f"{adapter.kind}: {adapter.how()}"
         return adapter

@@ -241,6 +241,10 @@ async def bridge(
     loc_by: Annotated[
         str | None, Option(metavar="NAME", help="Or a function, by its entry point.")
     ] = None,
+    create: Annotated[
+        bool,
+        Option("--create", help="Make SET, if the hub has none. It needs the admin token."),
+    ] = False,
     shared: Annotated[
         bool,
         Option("--shared", help="Others publish to SET, too: nothing of theirs is touched."),
@@ -264,7 +268,13 @@ async def bridge(
     requests = Requests(header=header, timeout=patience, verbose=verbose, log_file=log_file)
     network = requests.network()
     given: dict[str, object] = {"interval": interval, "max-interval": max(interval, max_interval)}
-    given |= {"shared": shared, "loc-from": loc_from, "loc": loc, "loc-by": loc_by}
+    given |= {
+        "create": create,
+        "shared": shared,
+        "loc-from": loc_from,
+        "loc": loc,
+        "loc-by": loc_by,
+    }
     given |= {"compare": compare, "max-delete": most_deleted(max_delete), "robots": not no_robots}
     if show:
         options = _options(source, set_name or "any", given)

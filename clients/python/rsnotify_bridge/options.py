@@ -35,6 +35,7 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     max_interval: Seconds = Intervals().most
     compare: Seconds | None = None
     max_delete: Annotated[float, msgspec.Meta(ge=0, le=100)] = MAX_DELETE
+    create: bool = False  # the set, if the hub has none of its name
     shared: bool = False  # others publish to the set, too
     robots: bool = True
     loc_from: str | None = None

@@ -44,6 +44,7 @@ class Bridges:
         self._targets: dict[str, HubTarget] = {}
         self._hub, self._memory = hub, memory
         self._token, self._hub_token = HeldToken.of(token), HeldToken.of(hub.token)
+        self._to_create = {each.set_name for each in options if each.create}
         self.bridges = [self._bridge(each) for each in options]
 
     def _bridge(self, options: BridgeOptions) -> Bridge:
@@ -52,7 +53,8 @@ class Bridges:
         self._webs.append(webs)
         name = options.set_name
         if name not in self._targets:
-            self._targets[name] = HubTarget(self._hub.url, self._hub_token, name)
+            creates = name in self._to_create
+            self._targets[name] = HubTarget(self._hub.url, self._hub_token, name, creates=creates)
         return Bridge(
             options,
             lambda: find_source(webs, options.source, options.rule),

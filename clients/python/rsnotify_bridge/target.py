@@ -5,6 +5,7 @@ until it is known what became of it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from threading import Event
@@ -34,6 +35,9 @@ from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.web import Web
 
 CONFLICT, REFUSES = 409, "this would delete"
+NOT_FOUND = 404
+
+log = logging.getLogger(__name__)
 
 
 class TooManyGone(Exception):
@@ -43,8 +47,11 @@ class TooManyGone(Exception):
 class HubTarget:
     """One set of a hub."""
 
-    def __init__(self, url: str, token: Token | HeldToken | None, set_name: str) -> None:
+    def __init__(
+        self, url: str, token: Token | HeldToken | None, set_name: str, *, creates: bool = False
+    ) -> None:
         self.url, self.set_name = url.rstrip("/"), set_name
+        self._creates = creates
         self._token = HeldToken.of(token)
         self._hub = HubClient(url, self._token)
         self._channel = channel_of(set_name, "change")
@@ -54,7 +61,31 @@ class HubTarget:
         self._hub.close()
 
     async def check(self) -> None:
+        await self.prepare()
         await asyncio.to_thread(self._hub.check_right, self._channel)
+
+    async def prepare(self) -> None:
+        """Make the set, if it is to be made and is not there; once, for it may be removed later."""
+        if self._creates:
+            await asyncio.to_thread(self._create)
+            self._creates = False
+
+    def _create(self) -> None:
+        """A set that is there is not touched, so a token that may only publish to it will do."""
+        try:
+            self._hub.ask("GET", self._path)
+        except Rejected as error:
+            if error.status != NOT_FOUND:
+                raise
+        else:
+            return
+        try:
+            self._hub.ask("PUT", self._path.removesuffix("/resources"))
+        except Rejected as refused:
+            detail = f"there is no set {self.set_name!r} that this token may publish to, and it "
+            detail += f"cannot be made: {refused.detail}"
+            raise Rejected(detail, status=refused.status) from None
+        log.info("%s: made at %s", self.set_name, self.url)
 
     async def publish(self, changes: list[Change], key: str) -> None:
         body = msgspec.json.encode(changes)

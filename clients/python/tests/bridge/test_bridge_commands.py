@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.python.tests.bridge.bridging import Bridging
 from clients.python.tests.client.test_commands import read_until
 from rsnotify.errors import InvalidSettings
 from rsnotify_bridge.options import MAX_BRIDGES, read_bridges
@@ -121,6 +122,48 @@ async def test_a_bridge_that_fails_does_not_hold_up_the_others(
         status, said = await shell(line, tmp_path, real_hub.url)
         assert (status, f"to {set_name}: 1 resource," in said) == (1, True), said
         assert said.count("nothing at this address") == 1, said
+
+
+async def test_a_set_that_is_not_there_yet_is_made_and_one_that_is_stays_as_it_is(
+    real_hub, set_name, source, tmp_path
+):
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    new = f"new-{set_name[-50:]}"
+    (tmp_path / "bridges.toml").write_text(
+        f'[[bridge]]\nfrom = "{source.loc("map.xml")}"\nset = "{new}"\ncreate = true\n'
+    )
+    once = "rsnotify bridge --config bridges.toml --once"
+    status, said = await shell(once, tmp_path, real_hub.url)
+    assert (status, f"{new}: made at {real_hub.url}" in said) == (0, True), said
+    edit = f"rsnotify sets edit {new} --private"
+    assert (await shell(edit, tmp_path, real_hub.url))[0] == 0
+    token = f"rsnotify tokens create --set {new} 2>/dev/null"
+    _, publisher = await shell(token, tmp_path, real_hub.url)
+    status, said = await shell(once, tmp_path, real_hub.url, publisher.strip())
+    assert (status, "made at" in said) == (0, False), said
+    _, shown = await shell(f"rsnotify sets list | grep {new}", tmp_path, real_hub.url)
+    assert shown.split()[2] == "yes"
+
+
+async def test_a_token_that_makes_no_sets_is_refused_at_once(real_hub, set_name, source, tmp_path):
+    token = f"rsnotify tokens create --set {set_name} 2>/dev/null"
+    _, publisher = await shell(token, tmp_path, real_hub.url)
+    line = f"rsnotify bridge {source.loc('map.xml')} none-{set_name[-50:]} --create"
+    status, said = await shell(line, tmp_path, real_hub.url, publisher.strip())
+    assert status == 2
+    assert f"there is no set 'none-{set_name[-50:]}' that this token may publish to" in said
+    assert "and it cannot be made: only the admin token may do this" in said
+    assert len(source.asked) == 0
+
+
+async def test_a_set_is_made_when_the_hub_is_back_though_it_was_away_at_the_start(
+    real_hub, set_name, source, tmp_path
+):
+    """No bridge is asked whether the hub takes what it has."""
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    bridging = Bridging(real_hub, f"late-{set_name[-50:]}", tmp_path / "late.db")
+    facts = await bridging.once(source.loc("map.xml"), create=True)
+    assert (facts.error, bridging.count()) == (None, 1)
 
 
 async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupted(
