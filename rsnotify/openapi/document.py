@@ -14,6 +14,7 @@ from html import escape
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -24,7 +25,12 @@ from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, WITH_SCHEME, XML_TEXT, Json, components, ref
 from rsnotify.resourcesync.change import CHANGE_TYPES
-from rsnotify.resourcesync.change_filter import FILTER_VALUES, MEDIA_RANGE, VALUE_CHARACTERS
+from rsnotify.resourcesync.change_filter import (
+    FILTER,
+    FILTER_VALUES,
+    MEDIA_RANGE,
+    VALUE_CHARACTERS,
+)
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
@@ -139,7 +145,7 @@ MOMENT = {"type": "string", "pattern": MOMENT_OR_DAY}
 
 
 def _wanted(value: Json, description: str) -> Json:
-    """A parameter of a filter, which may be repeated; a framework channel has none."""
+    """A parameter of a filter, which may be repeated."""
     return {
         "type": "array",
         "items": {"maxLength": VALUE_CHARACTERS} | value,
@@ -151,7 +157,6 @@ def _wanted(value: Json, description: str) -> Json:
 PARAMETERS: dict[str, Json] = {
     # in the path
     "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
-    "kind": {"enum": ["change", "framework"]},
     "from_": {"type": "string", "description": "Where the list begins: a position"},
     "part": {"type": "string", "description": "As an index or an archive names it"},
     "subscription": {"type": "string"},
@@ -253,18 +258,21 @@ SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
     "publish": (("token",), ("JWT in a cookie",)),
     "reader": ((), ("token",), ("token in the address",), ("JWT in a cookie",)),
 }
-EXAMPLES = {"set": "dataset1", "kind": "change"}
+EXAMPLES = {"set": "dataset1"}
+KIND = "{kind}"
 
 
 def described(routes: Routes) -> Json:
     """All that these routes serve; what has no row is left out."""
     paths: dict[str, Json] = {}
     for method, route in served(routes):
-        if (operation := OPERATIONS.get((method, route.path))) is not None:
-            path = paths.setdefault(route.path, {})
-            path[method.lower()] = _operation(operation, route, method)
+        if (row := OPERATIONS.get((method, route.path))) is None:
+            continue
+        for name, operation in _each_kind(route.path, row):
+            path = paths.setdefault(name, {})
+            path[method.lower()] = _operation(operation, name, route.summary, method)
             if method == "GET":
-                path["head"] = _head(operation, route)
+                path["head"] = _head(operation, name, route.summary)
     return {
         "openapi": VERSION,
         "info": {
@@ -294,12 +302,21 @@ def served(routes: Routes) -> Iterator[tuple[str, Route]]:
                 yield method, route
 
 
-def _operation(operation: Operation, route: Route, method: str) -> Json:
-    path = route.path
+def _each_kind(path: str, operation: Operation) -> Iterator[tuple[str, Operation]]:
+    """An address of channels stands for two; the framework channel has no filter."""
+    if KIND not in path:
+        yield path, operation
+        return
+    without = tuple(name for name in operation.query if name not in FILTER)
+    yield path.replace(KIND, "change"), operation
+    yield path.replace(KIND, "framework"), replace(operation, query=without)
+
+
+def _operation(operation: Operation, path: str, summary: str, method: str) -> Json:
     words = re.findall(r"\w+", path)
     found: Json = {
         "operationId": "_".join([method.lower(), *words]) if words else f"{method.lower()}_root",
-        "summary": route.summary,
+        "summary": summary,
         "parameters": list(_parameters(operation, path)),
         "responses": {
             **{str(status): _answer(status, each) for status, each in operation.answers.items()},
@@ -314,10 +331,9 @@ def _operation(operation: Operation, route: Route, method: str) -> Json:
     return found
 
 
-def _head(operation: Operation, route: Route) -> Json:
+def _head(operation: Operation, path: str, summary: str) -> Json:
     """The same headers without the body."""
-    found = _operation(operation, route, "HEAD")
-    found["summary"] = f"{route.summary}: its headers"
+    found = _operation(operation, path, f"{summary}: its headers", "HEAD")
     for answer in found["responses"].values():
         answer.pop("content", None)
     return found

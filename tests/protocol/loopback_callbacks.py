@@ -32,7 +32,6 @@ BEYOND_A_SCHEMA = {
     "a day that there is not, in an offset": r"send one that this stream has given",
     "that a wait needs an offset": r"live=[a-z-]+ needs an offset",
     "two wishes that exclude each other": r"as_of leaves what was published after it as it is",
-    "that a framework channel has no filter": r"the framework channel has no filter",
     "that the operator allows filters by type": r"type and collection need a set with filters",
     "values of several parameters together": r"a filter of \d+ values",
     "two words for one thing": r"`from` and `since` are two words for one position",

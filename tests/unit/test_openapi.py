@@ -21,11 +21,13 @@ from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import CHANGE_TYPES
+from rsnotify.resourcesync.change_filter import FILTER
 from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     CHANNELS_PATH,
     FRAMEWORK_STREAM_PATH,
+    KINDS,
     RESERVED,
     SET_NAME,
     STREAM_PATH,
@@ -42,6 +44,10 @@ OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these
 def document() -> dict:
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     return json.loads(msgspec.json.encode(described(app.routes)))
+
+
+def each_kind(path: str) -> list[str]:
+    return [path.replace("{kind}", kind) for kind in KINDS]
 
 
 def operations(document: dict) -> list[dict]:
@@ -86,14 +92,28 @@ def test_an_address_is_a_sets_if_a_set_can_have_the_name(name, is_one):
     assert ((found is not None), wrong_name(name) is None) == (is_one, is_one)
 
 
-def test_the_stream_of_a_framework_channel_has_no_filter(document):
+@pytest.mark.parametrize("method", ["get", "head"])
+@pytest.mark.parametrize(
+    ("changes", "framework", "others"),
+    [
+        (STREAM_PATH, FRAMEWORK_STREAM_PATH, {"offset", "live", "cursor"}),
+        (*each_kind(CHANNEL_PATH), {"format", "from", "since"}),
+        (*each_kind(CHANNELS_PATH), {"format", "from", "since", "set"}),
+    ],
+)
+def test_a_framework_channel_is_described_without_a_filter(
+    changes, framework, others, method, document
+):
     def names(path: str) -> set[str]:
-        described = document["paths"][path]["get"]["parameters"]
+        described = document["paths"][path][method]["parameters"]
         return {each["name"] for each in described if each["in"] == "query"}
 
-    filters = {"prefix", "type", "change", "collection"}
-    assert names(STREAM_PATH) - names(FRAMEWORK_STREAM_PATH) == filters
-    assert names(FRAMEWORK_STREAM_PATH) == {"offset", "live", "cursor"}
+    assert names(changes) - names(framework) == {*FILTER}
+    assert names(framework) == others
+
+
+def test_no_address_is_described_for_a_kind_that_is_a_parameter(document):
+    assert not [path for path in document["paths"] if "{kind}" in path]
 
 
 def test_what_has_no_row_is_left_out():
@@ -332,11 +352,17 @@ def test_what_the_description_holds_is_only_ever_text(document):
 
 def test_the_channels_are_described_as_the_code_has_them():
     channels = json.loads((REFERENCE / "asyncapi.json").read_text())
-    paths = {each["address"] for each in channels["channels"].values()}
-    assert paths == {CHANNEL_PATH, CHANNELS_PATH}
-    for name, known in (("channel", CHANNEL), ("channels", SEVERAL_CHANNELS)):
-        query = channels["channels"][name]["bindings"]["ws"]["query"]["properties"]
-        assert query.keys() == {*known}
+    queries = {
+        each["address"]: {*each["bindings"]["ws"]["query"]["properties"]}
+        for each in channels["channels"].values()
+    }
+    assert queries == {
+        path.replace("{kind}", kind): {*known} - ({*FILTER} if kind == "framework" else set())
+        for path, known in ((CHANNEL_PATH, CHANNEL), (CHANNELS_PATH, SEVERAL_CHANNELS))
+        for kind in KINDS
+    }
+    followed = {each["channel"]["$ref"] for each in channels["operations"].values()}
+    assert followed == {f"#/channels/{name}" for name in channels["channels"]}
     schemes = channels["components"]["securitySchemes"]
     assert {each["name"] for each in schemes.values() if "name" in each} == {
         *("access_token", COOKIE, "Sec-WebSocket-Protocol")
