@@ -62,7 +62,7 @@ def test_no_file_has_anything_that_makes_markup_or_code_of_text(file):
     assert re.search(r"<script(?! type=\"module\" src=)|<style| style=| on\w+=\"", text) is None
 
 
-@pytest.mark.parametrize("view", ["overview", "set", "debugger", "validator", "admin"])
+@pytest.mark.parametrize("view", ["overview", "set", "change", "debugger", "validator", "admin"])
 def test_a_view_loads_its_own_modules_only(view):
     wanted, loaded = ["main.js", "token.js", f"{view}.js"], set[str]()
     while wanted:

@@ -1,7 +1,7 @@
 /** The latest changes of the set as a table, or those after a shared moment. */
 
 import { get, setPath } from "./api.js";
-import { clock, link, listed, make, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { clock, listed, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
 import { history, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
 
@@ -55,7 +55,9 @@ function draw() {
 
 function rowOf({ gap, datetime, change, loc }) {
   if (gap) return make.tr({}, make.td({ colSpan: 3, className: "bad" }, gap));
-  const made = row(make.time({ dateTime: datetime, title: datetime }, clock(datetime)), tag(change), link(loc));
+  const alone = `?${new URLSearchParams({ set: set.name, change: datetime })}`;
+  const when = make.a({ href: alone }, make.time({ dateTime: datetime, title: datetime }, clock(datetime)));
+  const made = row(when, tag(change), resource(loc));
   made.cells[2].className = "loc";
   return made;
 }

@@ -26,6 +26,13 @@ export const foreign = (text) => make.bdi({ title: text }, text);
 export const link = (address) => (/^https?:\/\//i.test(address)
   ? make.a({ href: address }, foreign(address)) : foreign(address));
 
+/** An address as a link whose host steps back behind its path. */
+export function resource(address) {
+  const [, host = "", path] = /^(https?:\/\/[^/]*)?(.*)$/is.exec(address);
+  const text = make.bdi({ title: address }, make.span({ className: "host" }, host), make.b({}, path));
+  return host ? make.a({ href: address }, text) : text;
+}
+
 export const tag = (text) =>
   make.span({ className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));
 

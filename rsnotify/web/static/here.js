@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { the } from "./dom.js";
 import { change, token } from "./token.js";
 
-const VIEWS = ["overview", "set", "debugger", "validator", "admin"];
+const VIEWS = ["overview", "set", "change", "debugger", "validator", "admin"];
 const RETRY_MS = 2000;
 
 export const asked = new URLSearchParams(location.search);
@@ -18,7 +18,7 @@ for (const link of document.querySelectorAll("nav a")) if (name) link.search += 
 
 /** Where the address names no set, it is the only one there is. */
 async function look() {
-  let view = VIEWS.includes(asked.get("view")) ? asked.get("view") : name ? "set" : "";
+  let view = VIEWS.includes(asked.get("view")) ? asked.get("view") : !name ? "" : asked.has("change") ? "change" : "set";
   let set;
   if (name) [set] = await get("api/sets", { name });
   else if (!["overview", "admin"].includes(view)) {

@@ -12,7 +12,7 @@ for (const link of document.querySelectorAll("nav a")) {
   document.title = `${view === "set" && set ? set.name : link.textContent} – rsnotify`;
 }
 for (const place of document.querySelectorAll(".set-name")) place.textContent = set?.name ?? "a set";
-if (set || !["set", "debugger"].includes(view)) {
+if (set || !["set", "change", "debugger"].includes(view)) {
   const place = document.querySelector(`[data-view=${view}]`);
   import(`./${view}.js`).then(() => { // not before: its forms would leave the page
     the.opening.hidden = true;
