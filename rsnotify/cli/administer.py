@@ -42,6 +42,10 @@ CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
 
 
+Tombstones = Annotated[
+    bool | None,
+    Option("--tombstones/--no-tombstones", help="Whether its deletions are kept for ever."),
+]
 MaxBytes = Annotated[
     int | None,
     Option(
@@ -68,11 +72,12 @@ def add_sets(
         Option("--private/--public", help="Whether reading needs a token. [public]"),
     ] = None,
     max_bytes: MaxBytes = None,
+    tombstones: Tombstones = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
     """Add sets; one that is there already stays as it is."""
-    options = {"private": private, "max_bytes": max_bytes or None}
+    options = {"private": private, "max_bytes": max_bytes or None, "tombstones": tombstones}
     chosen = {name: value for name, value in options.items() if value is not None}
     made = []
     with hub.connected() as client:
@@ -81,7 +86,7 @@ def add_sets(
             record = answer.object(*RECORD)
             made.append(record | {"made": answer.status == CREATED})
             if answer.status != CREATED:
-                _check_as_asked(record, private, max_bytes)
+                _check_as_asked(record, private, max_bytes, tombstones)
             if not json:
                 typer.echo(name)
             if not json and answer.status != CREATED:
@@ -90,7 +95,9 @@ def add_sets(
         typer.echo(msgspec.json.encode(made))
 
 
-def _check_as_asked(record: dict[str, Any], private: bool | None, max_bytes: int | None) -> None:
+def _check_as_asked(
+    record: dict[str, Any], private: bool | None, max_bytes: int | None, tombstones: bool | None
+) -> None:
     """What is asked for of a set that is there already must be so."""
     name = record["name"]
     if private not in (None, record["private"]):
@@ -103,6 +110,12 @@ def _check_as_asked(record: dict[str, Any], private: bool | None, max_bytes: int
         raise Rejected(
             f"{name} is there already with another max_bytes; "
             f"change it with: rsnotify sets edit {name} --max-bytes {max_bytes}"
+        )
+    if tombstones not in (None, record.get("tombstones", False)):
+        has, option = ("no", "--tombstones") if tombstones else ("its", "--no-tombstones")
+        raise Rejected(
+            f"{name} is there already and keeps {has} tombstones; "
+            f"change it with: rsnotify sets edit {name} {option}"
         )
 
 
@@ -142,6 +155,7 @@ def edit_set(
         bool | None,
         Option("--filters/--no-filters", help="Whether readers may ask for types and collections."),
     ] = None,
+    tombstones: Tombstones = None,
     iiif: Annotated[
         str | None,
         Option(metavar="TYPE", help="What its resources are to IIIF: Manifest, Collection; none."),
@@ -156,6 +170,7 @@ def edit_set(
         "oai": oai,
         "atom": atom,
         "filters": filters,
+        "tombstones": tombstones,
     }
     chosen: dict[str, bool | int | str | None] = {
         name: value for name, value in options.items() if value is not None
@@ -190,21 +205,26 @@ def _address(text: str) -> tuple[str, str | None]:
     return name, url or None
 
 
+EDITED = {  # what is said of an option that is chosen, and of one that is not
+    "private": ("private", "public"),
+    "sockets_first": ("sockets first", "topics first"),
+    "atom": ("with a feed", "without a feed"),
+    "filters": (
+        "with filters by type and collection",
+        "without filters by type and collection",
+    ),
+    "tombstones": ("keeps its tombstones", "keeps no tombstones"),
+    "oai": ("harvested by OAI-PMH", "not harvested by OAI-PMH"),
+}
+
+
 def _edited(option: str, value: bool | int | str | None) -> str:
     """
     >>> _edited("private", False), _edited("topic", None), _edited("topic", "http://a.example/")
     ('public', 'no topic', 'topic http://a.example/')
     """
-    if option == "private":
-        return "private" if value else "public"
-    if option == "sockets_first":
-        return "sockets first" if value else "topics first"
-    if option == "atom":
-        return "with a feed" if value else "without a feed"
-    if option == "filters":
-        return ("with" if value else "without") + " filters by type and collection"
-    if option == "oai":
-        return "harvested by OAI-PMH" if value else "not harvested by OAI-PMH"
+    if option in EDITED:
+        return EDITED[option][not value]
     return f"{option} {value}" if value else f"no {option}"
 
 

@@ -84,6 +84,11 @@ def shard_of(loc: bytes) -> int:
     return crc32(loc) % STATE_SHARDS
 
 
+def tombstones(set_name: str, shard: int) -> str:
+    """Where each resource ended that was in this hash of the state, in a set that keeps that."""
+    return f"{state(set_name, shard)}:tombstones"
+
+
 def load(set_name: str, *parts: str) -> str:
     """Hash: the load of the set's whole state that is under way; with parts, what belongs to it."""
     return of_set(set_name, "load", *parts)

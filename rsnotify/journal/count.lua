@@ -14,6 +14,7 @@ if redis.call('HEXISTS', KEYS[1], 'created') == 0 then return nil end
 local EXACT = 100000 -- nodes of a stream that are all looked at; of a larger one, so many…
 local IN_EACH = 400 -- …and so many resources of each hash: the few that Redis looks at by itself are the small ones
 local bytes = tonumber(ARGV[2])
+local keeps_tombstones = redis.call('HEXISTS', KEYS[1], 'tombstones') == 1
 
 local function add(key, ...) bytes = bytes + (redis.call('MEMORY', 'USAGE', key, ...) or 0) end
 
@@ -21,6 +22,10 @@ add(KEYS[1])
 for shard = 0, ARGV[1] - 1 do
   add(KEYS[2] .. shard, 'SAMPLES', IN_EACH)
   add(KEYS[3] .. shard, 'SAMPLES', IN_EACH)
+  if keeps_tombstones then
+    add(KEYS[2] .. shard .. ':tombstones', 'SAMPLES', IN_EACH)
+    add(KEYS[3] .. shard .. ':tombstones', 'SAMPLES', IN_EACH)
+  end
 end
 for i = 4, #KEYS do
   if redis.call('TYPE', KEYS[i]).ok == 'stream' then add(KEYS[i], 'SAMPLES', EXACT) else add(KEYS[i]) end

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 stream   2 record (hash: see rsnotify.journal.window.JournalRecord, and `latest`)
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
---       4 prefix of the 256 hashes that hold the set's current state
+--       4 prefix of the 256 hashes that hold the set's current state; beside each, if the set keeps its
+--         tombstones, one of where each resource ended that is no more: loc -> position
 --       5 prefix of the keys of what is remembered of appends
 --       6 what was changed since a load of the whole state began (set, see loads.lua)
 --       7 record of the set's change journal, which says what the set takes of Redis: `counted` bytes when
@@ -25,7 +26,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first', 'load', 'gaps', 'says_former')
+  'changed', 'created', 'head', 'first', 'load', 'gaps', 'says_former', 'tombstones')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -42,6 +43,7 @@ local head = math.max(tonumber(record[7]), first)
 local load = record[9] -- the token of the load that is under way
 local gaps = record[10] -- where each ends, the newest last
 local says_former = record[11] -- since when changes say what their resources were; false if they do not
+local keeps_tombstones = record[12] -- since when the set does; false if it does not
 local mark = string.sub(ARGV[1], -6)
 local found_at = tonumber(ARGV[7])
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
@@ -57,9 +59,13 @@ end
 
 -- What a script has written is not undone when it fails: so it looks at every key first. `kinds` has
 -- what kind of value is expected at a key; the changes stand in ARGV from `first` on.
+local TOMBSTONES = ':tombstones'
 local function expect_shards(kinds, first, count)
   for i = first + 1, first + 5 * count, 5 do
-    if ARGV[i] ~= '-1' then kinds[KEYS[4] .. ARGV[i]] = 'hash' end
+    if ARGV[i] ~= '-1' then
+      kinds[KEYS[4] .. ARGV[i]] = 'hash'
+      if keeps_tombstones then kinds[KEYS[4] .. ARGV[i] .. TOMBSTONES] = 'hash' end
+    end
   end
 end
 
@@ -113,12 +119,28 @@ local function parts_of(fragment)
   return string.sub(fragment, 2, loc_end - 1), string.sub(fragment, loc_end)
 end
 
+local ends = {} -- of what this call deletes: loc -> position
 local function fold(shards, shard, gone, fragment)
   if shard == '-1' then return end
   local loc, rest = parts_of(fragment)
   local state = shards[shard]
   if not state then state = {}; shards[shard] = state end
   state[loc] = not gone and digits(last) .. rest
+  if gone and keeps_tombstones then ends[loc] = digits(last) end
+end
+
+local function write_hash(key, set, del)
+  for i = 1, #set, 4000 do redis.call('HSET', key, unpack(set, i, math.min(i + 3999, #set))) end
+  for i = 1, #del, 4000 do redis.call('HDEL', key, unpack(del, i, math.min(i + 3999, #del))) end
+end
+
+-- A resource has a value in the state, or a tombstone.
+local function write_tombstones(key, state)
+  local set, del = {}, {}
+  for loc, value in pairs(state) do
+    if value then del[#del + 1] = loc else set[#set + 1] = loc; set[#set + 1] = ends[loc] end
+  end
+  write_hash(key .. TOMBSTONES, set, del)
 end
 
 local function write_state(shards)
@@ -127,9 +149,8 @@ local function write_state(shards)
     for loc, value in pairs(state) do
       if value then set[#set + 1] = loc; set[#set + 1] = value else del[#del + 1] = loc end
     end
-    local key = KEYS[4] .. shard
-    for i = 1, #set, 4000 do redis.call('HSET', key, unpack(set, i, math.min(i + 3999, #set))) end
-    for i = 1, #del, 4000 do redis.call('HDEL', key, unpack(del, i, math.min(i + 3999, #del))) end
+    write_hash(KEYS[4] .. shard, set, del)
+    if keeps_tombstones then write_tombstones(KEYS[4] .. shard, state) end
   end
 end
 

@@ -24,6 +24,7 @@ from rsnotify.resourcesync.notification import ChannelName, Row
 
 READ_BACK = Script("journal/read_back.lua")
 _SAY_FORMER = Script("journal/say_former.lua")
+_TOMBSTONES = Script("journal/tombstones.lua")
 _LOOK = Script("journal/journal.lua", "journal/look.lua")
 
 STANDING = ("first", "head", "last", "gaps", "newest")  # the fields of a record
@@ -177,6 +178,20 @@ class JournalStore:
         (since,) = await self.client.durably([command])
         if since is None:
             raise NoSuchSet(channel.set_name)
+        return Position(int(since))
+
+    async def tombstones_since(self, channel: ChannelName) -> Position | None:
+        since = await self.client.hget(keys.record(channel), "tombstones")
+        return None if since is None else Position(int(since))
+
+    async def keep_tombstones(self, channel: ChannelName, *, keep: bool) -> Position:
+        """Keep from now on where each resource ended that is no more, or drop that; since when."""
+        name = channel.set_name
+        names = [keys.record(channel), keys.load(name, "moment"), keys.state(name)]
+        command = _TOMBSTONES.command(names, int(keep), keys.STATE_SHARDS)
+        (since,) = await self.client.durably([command])
+        if since is None:
+            raise NoSuchSet(name)
         return Position(int(since))
 
     async def newest_begin(self, channel: ChannelName) -> Position | None:

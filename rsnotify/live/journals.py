@@ -181,16 +181,35 @@ class Journals:
             await self.checking.apply_own_change(name, record, version)
         else:
             await self.checking.check_sets()
-        if record.filters:
-            await self._journal.say_former(ChannelName(name, "change"))
+        await self._choose(record)
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
         record, version = await self._stored_sets.edit(name, chosen)
         await self.checking.apply_own_change(name, record, version)
-        if record.filters:
-            await self._journal.say_former(ChannelName(name, "change"))
+        await self._choose(record)
         return record
+
+    async def _choose(self, record: SetRecord) -> None:
+        """Have the journal do what is chosen for the set."""
+        channel = ChannelName(record.name, "change")
+        if record.filters:
+            await self._journal.say_former(channel)
+        if record.tombstones or await self._journal.tombstones_since(channel) is not None:
+            await self._journal.keep_tombstones(channel, keep=record.tombstones)
+
+    async def tombstones_since(self, set_name: str) -> Position | None:
+        """Since when the set keeps where each resource ended that is no more; None if it does not.
+
+        It is chosen in one step and begun in another: if that did not come, it begins now.
+        """
+        if not self.record(set_name).tombstones:
+            return None
+        channel = ChannelName(set_name, "change")
+        since = await self._journal.tombstones_since(channel)
+        if since is None:
+            since = await self._journal.keep_tombstones(channel, keep=True)
+        return since
 
     async def remove_set(self, name: str) -> None:
         await self.checking.apply_own_change(name, None, await self._stored_sets.remove(name))

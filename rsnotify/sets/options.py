@@ -41,6 +41,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     iiif: IiifType | None = None  # what its resources are to IIIF, if anything
     atom: bool = True  # whether its changes can be read as a feed
     filters: bool = False  # whether its readers may ask for types and collections
+    tombstones: bool = False  # whether its deletions are kept beyond the changes, for harvesters
     oai: bool = True  # whether it can be harvested by OAI-PMH, if the hub has an admin's email
 
     @property

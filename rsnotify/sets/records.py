@@ -226,6 +226,7 @@ def _other_keys(name: str) -> list[str]:
     streams = [keys.stream(ChannelName(name, kind)) for kind in KINDS]
     shards = range(keys.STATE_SHARDS)
     states = [key(name, shard) for key in (keys.state, keys.staged) for shard in shards]
+    states += [f"{each}:tombstones" for each in states]
     of_loads = [keys.load(name, *part) for part in ((), *((each,) for each in keys.OF_LOADS))]
     return [*streams, *states, *of_loads]
 

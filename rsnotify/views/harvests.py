@@ -2,7 +2,8 @@
 
 Whoever lists all of a set reads its state, shard by shard, and then the journal from where it stood
 when the list was begun: so what changes meanwhile is listed, too, deletions included. What the
-journal does not reach back to is found in the state; deletions from before are not known. Nothing
+journal does not reach back to is found in the state, deletions from before only where the set keeps
+its tombstones. Nothing
 that comes after an answer is stamped with a time before that of the answer, to the second: so a
 harvest that begins at the time of the one before misses nothing.
 
@@ -16,7 +17,6 @@ from html import unescape
 from typing import NamedTuple
 
 from rsnotify.coordination.keys import STATE_SHARDS
-from rsnotify.documents.documents import kept_position
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.window import kept_from
 from rsnotify.journal.windows import Windows
@@ -39,6 +39,7 @@ from rsnotify.views.listing import (
     loc_of,
     page_of,
     size_of,
+    stands_at,
 )
 
 LOOKED_AT = 20_000  # resources or changes, for one page that has records
@@ -106,6 +107,15 @@ class Harvests:
         """No position that was given of the journal is later."""
         return (await self._windows.record(set_name)).last
 
+    async def forgets(self, set_name: str) -> bool:
+        """Whether a deletion that is told now will not be told some time: not if the set has kept
+        its tombstones since it began, or for longer than its changes."""
+        since = await self._tombstones(set_name)
+        if since is None:
+            return True
+        span = await self._windows.span(set_name)
+        return since > max(self._created(set_name), kept_from(span))
+
     # --- lists -----------------------------------------------------------------------------------
 
     async def begin(
@@ -114,11 +124,12 @@ class Harvests:
         """A list of what changed in this time, or of everything, and where it begins."""
         head = await self._head(set_name)
         replaced = await self._resources.replaced(set_name)
-        resources = await self._resources.count(set_name)
-        listing = Listing(from_, until, max(head, replaced.at), True, resources)
+        tombstones = await self._tombstones(set_name)
+        resources = await self._resources.count(set_name, and_ended=tombstones is not None)
+        listing = Listing(from_, until, max(head, replaced.at), True, resources, tombstones)
         if from_ is None:
             return listing, ListPlace(0, "", listing.begun)
-        created = Position.parse(self._journals.record(set_name).created)
+        created = self._created(set_name)
         if from_ < _second(created) and self._journals.known.is_former(set_name, from_):
             raise HistoryLost("the set was removed and made again since then")
         after = max(Position(from_ - 1), created)
@@ -127,6 +138,8 @@ class Harvests:
             raise HistoryLost(f"changes were lost before {standing.gap}")
         begin = max(after, kept_from(await self._windows.span(set_name, after=after)))
         if begin > after or after < replaced.at:
+            if tombstones is not None and created < after < tombstones:
+                raise HistoryLost(f"not all deletions before {tombstones} are known any more")
             return listing, ListPlace(0, "", begin)
         return listing._replace(of_state=False), ListPlace(None, "", after)
 
@@ -137,6 +150,8 @@ class Harvests:
         replaced = await self._resources.replaced(set_name)
         if replaced.at > listing.begun:
             raise HistoryLost("the whole state of the set was loaded meanwhile")
+        if await self._tombstones(set_name) != listing.tombstones:
+            raise HistoryLost("the set began to keep its deletions meanwhile, or no longer does")
         passed: list[Passed] = []
         looked_at = size = 0
         end: ListPlace | None = place
@@ -152,7 +167,8 @@ class Harvests:
     async def one(self, set_name: str, loc: bytes) -> Found | None:
         """The resource with this escaped loc, if there is one."""
         replaced = await self._resources.replaced(set_name)
-        return (await self._known(set_name, [loc], replaced))[0].get(loc)
+        and_ended = await self._tombstones(set_name) is not None
+        return (await self._known(set_name, [loc], replaced, and_ended))[0].get(loc)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -167,7 +183,8 @@ class Harvests:
         self, set_name: str, listing: Listing, replaced: Replaced, shard: int, place: ListPlace
     ) -> Step:
         shards = range(shard, min(shard + shards_at_once(listing.resources), STATE_SHARDS))
-        names = await self._resources.names(set_name, shards)
+        and_ended = listing.tombstones is not None
+        names = await self._resources.names(set_name, shards, and_ended=and_ended)
         begun = escape(place.loc).encode()
         places = [
             (number, loc)
@@ -176,7 +193,7 @@ class Harvests:
             if number > shard or loc > begun
         ]
         chosen = places[:STEP]
-        found, _ = await self._known(set_name, [loc for _, loc in chosen], replaced)
+        found, _ = await self._known(set_name, [loc for _, loc in chosen], replaced, and_ended)
         passed = [
             Passed(found[loc], ListPlace(number, _loc(loc), place.change))
             for number, loc in chosen
@@ -192,7 +209,8 @@ class Harvests:
         self, set_name: str, listing: Listing, replaced: Replaced, place: ListPlace
     ) -> Step:
         rows = await self._rows(set_name, listing.until, place.change)
-        found, positions = await self._known(set_name, (loc_of(xml) for _, xml in rows), replaced)
+        locs, and_ended = [loc_of(xml) for _, xml in rows], listing.tombstones is not None
+        found, positions = await self._known(set_name, locs, replaced, and_ended)
         passed = []
         for row in rows:
             loc = loc_of(row[1])
@@ -216,16 +234,22 @@ class Harvests:
         return [row for row in rows if row[0] <= end]  # a packed window is read beyond it
 
     async def _known(
-        self, set_name: str, locs: Iterable[bytes], replaced: Replaced
+        self, set_name: str, locs: Iterable[bytes], replaced: Replaced, and_ended: bool
     ) -> tuple[dict[bytes, Found], dict[bytes, Position]]:
         """These resources as they are now, and where they stand in the state; `TryAgain` if
         replicas have not confirmed that yet."""
-        kept = await self._resources.kept(set_name, locs)
-        positions = {loc: kept_position(value) for loc, value in kept.items()}
+        kept = await self._resources.kept(set_name, locs, and_ended=and_ended)
+        positions = {loc: stands_at(value) for loc, value in kept.items()}
         newest = max(positions.values(), default=Position(0))
         if newest > replaced.at and newest > await self._head(set_name):
             raise TryAgain("replicas have not confirmed the newest changes yet; ask again")
         return found_of(kept, replaced), positions
+
+    async def _tombstones(self, set_name: str) -> Position | None:
+        return await self._journals.tombstones_since(set_name)
+
+    def _created(self, set_name: str) -> Position:
+        return Position.parse(self._journals.record(set_name).created)
 
     async def _head(self, set_name: str) -> Position:
         return await self._journals.head(_changes(set_name))

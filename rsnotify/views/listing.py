@@ -26,6 +26,7 @@ class Listing(NamedTuple):
     begun: Position  # the newest change when it was begun
     of_state: bool  # whether it begins with the resources as they are, not with changes
     resources: int = 0  # of the set, when it was begun
+    tombstones: Position | None = None  # since when the state says what has ended, if it does
 
     @property
     def size(self) -> int | None:
@@ -82,11 +83,24 @@ class HarvestPage(NamedTuple):
 
 
 def found_of(kept: Mapping[bytes, bytes], replaced: Replaced) -> dict[bytes, Found]:
-    """The resources of which this is kept in the state, by their escaped locs."""
-    entries = render_resources(kept.items()).split(END_OF_ENTRY)[:-1]
-    changed = (replaced.changed(kept_position(value)) for value in kept.values())
-    each = zip(kept, changed, entries, strict=True)
-    return {loc: Found(loc, at, entry + END_OF_ENTRY) for loc, at, entry in each}
+    """The resources of which this is kept, by their escaped locs."""
+    there = [(loc, value) for loc, value in kept.items() if not is_tombstone(value)]
+    rendered = [entry + END_OF_ENTRY for entry in render_resources(there).split(END_OF_ENTRY)[:-1]]
+    entries = dict(zip((loc for loc, _ in there), rendered, strict=True))
+    return {
+        loc: Found(loc, replaced.changed(stands_at(value)), entries.get(loc))
+        for loc, value in kept.items()
+    }
+
+
+def is_tombstone(value: bytes) -> bool:
+    """Whether this is kept of a resource that has ended: nothing but the position where it did."""
+    return value.isdigit()
+
+
+def stands_at(value: bytes) -> Position:
+    """The position of the last change of a resource of which this is kept."""
+    return Position(int(value)) if is_tombstone(value) else kept_position(value)
 
 
 def listed_at(
@@ -99,9 +113,10 @@ def listed_at(
     """
     at, fragment = row
     loc = loc_of(fragment)
-    if _DELETED in fragment:
-        return Found(loc, at, None) if found is None else None
-    if found is None or state_change is None or state_change > at:
+    is_end = _DELETED in fragment
+    if found is None or state_change is None:
+        return Found(loc, at, None) if is_end else None
+    if is_end is not (found.entry is None) or state_change > at:
         return None
     if listing.of_state and at <= listing.begun:
         return None

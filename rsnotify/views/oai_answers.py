@@ -69,14 +69,17 @@ def render_fault(fault: OaiFault) -> bytes:
     return f'<error code="{fault.code}">{escape(fault.words)}</error>'.encode()
 
 
-def render_identity(name: str, base_url: str, admin_email: str, earliest: Position) -> bytes:
+def render_identity(
+    name: str, base_url: str, admin_email: str, earliest: Position, *, forgets: bool
+) -> bytes:
+    """`forgets`: whether a deletion that is told now will not be told some time."""
     said: Mapping[str, str] = {
         "repositoryName": name,
         "baseURL": base_url,
         "protocolVersion": "2.0",
         "adminEmail": admin_email,
         "earliestDatestamp": datestamp(earliest),
-        "deletedRecord": "transient",
+        "deletedRecord": "transient" if forgets else "persistent",
         "granularity": "YYYY-MM-DDThh:mm:ssZ",
         "compression": "gzip",
     }

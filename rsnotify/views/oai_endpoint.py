@@ -168,8 +168,10 @@ class OaiEndpoint:
     async def _content(self, harvested: HarvestedSet, question: OaiQuestion) -> bytes:
         match question.verb:
             case "Identify":
+                forgets = await self._harvests.forgets(harvested.name)
+                email, created = self._admin_email or "", harvested.created
                 return render_identity(
-                    harvested.name, harvested.base_url, self._admin_email or "", harvested.created
+                    harvested.name, harvested.base_url, email, created, forgets=forgets
                 )
             case "ListSets":
                 raise _no_sets(question)

@@ -16,7 +16,7 @@ from rsnotify.resourcesync.xml_writer import escape
 from rsnotify.views.listing import Listing, ListPlace
 from rsnotify.views.oai_question import OaiFault
 
-VERSION = 1
+VERSION = 2
 LIFETIME = DAY
 TOKEN_CHARACTERS = 8 * 1024
 
@@ -46,6 +46,7 @@ class _Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     begun: _Moment
     of_state: bool
     resources: _Count
+    tombstones: _Moment | None
     shard: _Count | None
     loc: str
     change: _Moment
@@ -73,6 +74,7 @@ def render_token(of: OfList, resumption: Resumption, now: Position) -> str:
         int(listing.begun),
         listing.of_state,
         listing.resources,
+        listing.tombstones and int(listing.tombstones),
         place.shard,
         place.loc,
         int(place.change),
@@ -99,6 +101,7 @@ def parse_token(text: str, of: OfList, now: Position, last: Position) -> Resumpt
         Position(token.begun),
         token.of_state,
         token.resources,
+        _position(token.tombstones),
     )
     place = ListPlace(token.shard, token.loc, Position(token.change))
     return Resumption(listing, place, token.listed)

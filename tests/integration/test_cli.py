@@ -332,6 +332,25 @@ async def test_a_set_that_is_there_with_another_option_is_not_added(hub):
     )
 
 
+async def test_whether_a_set_keeps_its_tombstones_is_chosen(hub):
+    async def kept() -> list[bool]:
+        listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
+        return [each["tombstones"] for each in listed if each["name"] == "dataset5"]
+
+    add, edit = (("sets", act, "dataset5") for act in ("add", "edit"))
+    assert (await rsnotify(*add, "--tombstones", hub=hub)).status == 0
+    assert await kept() == [True]
+    assert (await rsnotify(*add, "--tombstones", hub=hub)).status == 0
+    ended = await rsnotify(*add, "--no-tombstones", hub=hub)
+    assert ended.status == 1
+    assert "keeps its tombstones; change it with: rsnotify sets edit dataset5 --no-" in ended.err
+    for option, said in (("--no-tombstones", "no"), ("--tombstones", "its")):
+        ended = await rsnotify(*edit, option, hub=hub)
+        assert ended == (0, "", f"dataset5 is edited: keeps {said} tombstones\n")
+        assert await kept() == [said == "its"]
+    assert (await rsnotify("sets", "remove", "dataset5", "--yes", hub=hub)).status == 0
+
+
 async def test_what_a_set_may_take_of_redis_is_chosen_and_taken_back(hub):
     async def max_bytes() -> list[int | None]:
         listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)

@@ -14,11 +14,14 @@ import pytest
 from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell, ring_at
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
+from rsnotify.journal.journal_store import JournalStore
+from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.live.losses import Lineage, lineage_of
 from rsnotify.operation.health import WritableParts
 from rsnotify.process.engine import wait_until_usable
 from rsnotify.redis_client import Client, connect
 from rsnotify.redis_client.cluster import HUB_KEY, slot_of
+from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions, SetRecord
 from rsnotify.sets.records import Sets
@@ -390,3 +393,21 @@ async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_do
     log = hub.log.read_text()
     assert "Traceback" not in log
     assert "NOPERM" not in log
+
+
+async def test_tombstones_are_where_their_set_is(client):
+    journal, sets = JournalStore(client, window_changes=10), Sets(client)
+    for name in NAMES:
+        channel = ChannelName(name, "change")
+        record, _, _ = await sets.add(name, SetOptions(tombstones=True))
+        assert str(await journal.keep_tombstones(channel, keep=True)) == record.created
+        ended = [fragment_of(Change(f"http://example.com/{number}", "deleted")) for number in "abc"]
+        at = await journal.append(channel, Submission(ended))
+        kept = {}
+        for shard in range(keys.STATE_SHARDS):
+            kept |= await client.hgetall(keys.tombstones(name, shard))
+        assert max(map(int, kept.values())) == at.until
+        assert len(kept) == 3
+        await sets.remove(name)
+        for shard in range(keys.STATE_SHARDS):
+            assert not await client.exists(keys.tombstones(name, shard))

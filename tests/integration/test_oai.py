@@ -461,9 +461,11 @@ class WhileRead(KnownResources):
 
     happens: Callable[[], Awaitable[object]]
 
-    async def names(self, set_name: str, shards: Sequence[int]) -> list[list[bytes]]:
+    async def names(
+        self, set_name: str, shards: Sequence[int], *, and_ended: bool
+    ) -> list[list[bytes]]:
         await self.happens()
-        return await super().names(set_name, shards)
+        return await super().names(set_name, shards, and_ended=and_ended)
 
 
 async def read_while(pulling: Pulling, happens: Callable[[], Awaitable[object]]) -> Answer:

@@ -145,7 +145,7 @@ def test_a_range_reaches_from_the_first_position_of_it_to_the_last():
 # --- tokens ---------------------------------------------------------------------------------------
 
 OF = OfList("ListRecords", "dataset1", Position(NOW - DAY))
-WALK = Listing(None, None, NOW, of_state=True, resources=100_000)
+WALK = Listing(None, None, NOW, of_state=True, resources=100_000, tombstones=NOW)
 RESUMPTIONS = [
     Resumption(WALK, ListPlace(0, "", NOW), 0),
     Resumption(WALK, ListPlace(255, "http://example.com/?a&b=\u00fc", NOW), 500),
@@ -209,13 +209,13 @@ WRONG_TOKENS = {
     "no base64": "\u00fc",
     "no JSON": "AAAA",
     "an object": base64.urlsafe_b64encode(b"{}").decode(),
-    "another version": forged(_0=2),
-    "a shard below none": forged(_10=-1),
-    "a number that is a text": forged(_13="1"),
-    "the year 10000": forged(_12=253_402_300_800_000_000),
-    "the year 9999": forged(_12=253_402_300_799_000_000),
-    "fewer records than none": forged(_13=-1),
-    "what XML cannot carry": forged(_11="\0"),
+    "another version": forged(_0=1),
+    "a shard below none": forged(_11=-1),
+    "a number that is a text": forged(_14="1"),
+    "the year 10000": forged(_13=253_402_300_800_000_000),
+    "the year 9999": forged(_13=253_402_300_799_000_000),
+    "fewer records than none": forged(_14=-1),
+    "what XML cannot carry": forged(_12="\0"),
     "too long": "A" * (TOKEN_CHARACTERS + 1),
     "deep": base64.urlsafe_b64encode(b"[" * 5_000).decode(),
 }
@@ -255,12 +255,23 @@ CASES = [  # the list, a row, where the resource stands in the state, what is li
     (STATE, row(5, "updated"), 5, ""),
     (STATE, row(6, "updated"), 6, "there"),
 ]
+ENDED = [  # as above; the resource has a tombstone there
+    (JOURNAL, row(3, "updated"), 4, ""),
+    (JOURNAL, row(3, "deleted"), 3, "gone"),
+    (JOURNAL, row(3, "deleted"), 4, ""),
+    (STATE, row(3, "deleted"), 3, ""),
+    (STATE, row(5, "deleted"), 5, ""),
+    (STATE, row(6, "deleted"), 6, "gone"),
+]
 
 
-@pytest.mark.parametrize(("listing", "change", "stands", "listed"), CASES)
-def test_a_resource_is_listed_where_it_changed_last(listing, change, stands, listed):
+@pytest.mark.parametrize(
+    ("listing", "change", "stands", "listed", "entry"),
+    [*((*case, b"<url/>") for case in CASES), *((*case, None) for case in ENDED)],
+)
+def test_a_resource_is_listed_where_it_changed_last(listing, change, stands, listed, entry):
     position = None if stands is None else at(stands)
-    found = None if position is None else Found(LOC, position, b"<url/>")
+    found = None if position is None else Found(LOC, position, entry)
     outcome = listed_at(change, found, listing, position)
     assert (
         outcome
@@ -389,7 +400,8 @@ def test_a_record_has_its_dublin_core_and_only_records_have():
 )
 def test_an_answer_repeats_the_question_where_it_is_one(question, attributes):
     fault = render_fault(OaiFault("badVerb", "a < b"))
-    for content in (fault, render_formats(), render_identity("a", "http://a/oai", "a@b.c", NOW)):
+    identity = render_identity("a", "http://a/oai", "a@b.c", NOW, forgets=True)
+    for content in (fault, render_formats(), identity):
         root = etree.fromstring(render_answer("http://a/oai", NOW, content, question))
         date, request, said = root
         assert (date.text, request.text) == ("2026-11-20T21:34:00Z", "http://a/oai")

@@ -158,7 +158,8 @@ class Loads:
         if not fields:
             return None
         texts = {name.decode(): value.decode() for name, value in fields.items()}
-        texts.pop("bytes", None)
+        for of_script in ("bytes", "buried"):
+            texts.pop(of_script, None)
         self._answered.setdefault(texts["token"], int(texts.pop("acts", "0")))
         found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
         at, as_of = Position(int(texts.pop("at"))), texts.pop("as_of", "")
@@ -255,8 +256,17 @@ class Loads:
             is_replaced = await self._act(
                 load, "replace", SETTLED_AT_ONCE, *decided, is_confirmed=True
             )
-            if not is_replaced:
+            if isinstance(is_replaced, bytes):
+                is_replaced = await self.bury(load, since=is_replaced)
+            elif not is_replaced:
                 await self._act(load, "settle", SETTLED_AT_ONCE)
+
+    async def bury(self, load: Load, since: bytes) -> bool:
+        """Give what the load deletes its tombstones, as they will stand beside the state."""
+        for shard in range(keys.STATE_SHARDS if since else 0):
+            await self._act(load, "bury", shard)
+        await self._act(load, "buried", since)
+        return False
 
     # --- how it ends ---------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 record of the change journal   2 the load (hash)   3 what others changed since it began
 --         (set of "shard loc", filled by append.lua)
---       4 prefix of the hashes that hold what was staged   5 prefix of those that hold the state
+--       4 prefix of the hashes that hold what was staged   5 prefix of those that hold the state; beside each of
+--         both, if the set keeps its tombstones, the hash of these: see journal.lua
 --       6 claim of the set's next snapshot   7 what became of the last load
 --       8 the moments of the loads before this one (hash: `until`, up to where the last of them reached;
 --         `replaced`, where the last one stands that published nothing, and `brought`, the position in the
@@ -27,6 +28,7 @@ local SHARDS = 256
 local LOOKED_AT = 4000 -- resources, before others have a turn
 local AT_ONCE = 2000 -- of one shard, in one command
 local SAME = ''
+local TOMBSTONES = ':tombstones'
 local acts = {}
 
 local function digits(number) return string.format('%.0f', number) end
@@ -52,7 +54,7 @@ local function has_room(most, bytes)
 end
 
 local function drop_staged()
-  for shard = 0, SHARDS - 1 do redis.call('UNLINK', staged .. shard) end
+  for shard = 0, SHARDS - 1 do redis.call('UNLINK', staged .. shard, staged .. shard .. TOMBSTONES) end
   redis.call('UNLINK', newer, settled, older)
 end
 
@@ -267,13 +269,47 @@ function acts.complete(shard)
   return 1
 end
 
+local function set_all(key, values)
+  for first = 1, #values, AT_ONCE do
+    redis.call('HSET', key, unpack(values, first, math.min(first + AT_ONCE - 1, #values)))
+  end
+end
+
+-- In a set that keeps its tombstones: this load brings an end to what it does not bring of this shard. What
+-- had ended before has its tombstone still, unless it is brought again.
+function acts.bury(shard)
+  local key, at, values = staged .. shard .. TOMBSTONES, redis.call('HGET', load, 'at'), {}
+  local function bury(loc, position)
+    if redis.call('HEXISTS', staged .. shard, loc) == 0 then
+      values[#values + 1] = loc
+      values[#values + 1] = position
+    end
+  end
+  for _, loc in ipairs(redis.call('HKEYS', state .. shard)) do bury(loc, at) end
+  local replaced, brought = unpack(redis.call('HMGET', moment, 'replaced', 'brought'))
+  local before = redis.call('HGETALL', state .. shard .. TOMBSTONES)
+  for i = 1, #before, 2 do bury(before[i], before[i + 1] == brought and replaced or before[i + 1]) end
+  redis.call('UNLINK', key)
+  set_all(key, values)
+  return 1
+end
+
+-- That all shards are buried, for a set that keeps its tombstones since this position; nothing if it does not.
+function acts.buried(since)
+  redis.call('HSET', load, 'buried', since)
+  return 1
+end
+
+local function copy(from, to, loc)
+  local value = redis.call('HGET', from, loc)
+  if value then redis.call('HSET', to, loc, value) else redis.call('HDEL', to, loc) end
+end
+
 local function settle(member)
   local shard, loc = string.match(member, '^(%d+) (.*)$')
-  local value = redis.call('HGET', state .. shard, loc)
-  if value then
-    redis.call('HSET', staged .. shard, loc, value)
-  else
-    redis.call('HDEL', staged .. shard, loc)
+  copy(state .. shard, staged .. shard, loc)
+  if (redis.call('HGET', load, 'buried') or '') ~= '' then
+    copy(state .. shard .. TOMBSTONES, staged .. shard .. TOMBSTONES, loc)
   end
 end
 
@@ -293,18 +329,24 @@ local function note_moment(...)
   redis.call('SUNIONSTORE', since, newer, settled)
 end
 
--- Let what was staged take the place of the state; answers 0 if too much is to be settled first. A
+local function take_place(shard)
+  redis.call('UNLINK', state .. shard)
+  if redis.call('EXISTS', staged .. shard) == 1 then redis.call('RENAME', staged .. shard, state .. shard) end
+end
+
+-- Let what was staged take the place of the state; answers 0 if too much is to be settled first, and since
+-- when the set keeps its tombstones if they are to be buried first, or nothing if it does not any more. A
 -- snapshot that is being taken would be half of each: its claim is lost. No change says what became of
 -- the state here, so the journal moves to a position of its own.
 function acts.replace(most, ...)
   if redis.call('HGET', load, 'stage') ~= 'staging' then return 1 end -- done already, asked again
+  local since = redis.call('HGET', record, 'tombstones') or ''
+  if (redis.call('HGET', load, 'buried') or '') ~= since then return since end
   if redis.call('SCARD', newer) > tonumber(most) then return 0 end
   for _, member in ipairs(redis.call('SMEMBERS', newer)) do settle(member) end
   for shard = 0, SHARDS - 1 do
-    redis.call('UNLINK', state .. shard)
-    if redis.call('EXISTS', staged .. shard) == 1 then
-      redis.call('RENAME', staged .. shard, state .. shard)
-    end
+    take_place(shard)
+    if since ~= '' then take_place(shard .. TOMBSTONES) end
   end
   local at = digits(tonumber(redis.call('HGET', record, 'last')) + 1)
   redis.call('HSET', record, 'last', at)
