@@ -5,7 +5,8 @@
 
 import { DocumentReader, linkIn, timedChanges } from "./document.js";
 import { linked } from "./discovery.js";
-import { HistoryGone, Rejected } from "./errors.js";
+import { HistoryGone, Rejected, SetBack } from "./errors.js";
+import { Furthest } from "./furthest.js";
 import { later, positionOf } from "./position.js";
 import { decoded, detailIn, pieces, refused, textOf } from "./web.js";
 
@@ -87,6 +88,8 @@ export class ChangeLists {
   #read = new Map(); // of each list read to its end: its ETag, and how far it told
   #begins = new Map(); // of lists, where no index says it
   #askedAt;
+  #furthest = new Furthest(); // of this reading
+  #before = {}; // of all that came before it
 
   /** `askedAt(url)`: the address at which a list is asked for, where a part of it is wanted. */
   constructor(web, url, archive, askedAt = (address) => address) {
@@ -100,6 +103,7 @@ export class ChangeLists {
    * All changes from the cursor on, those at the cursor included, oldest first.
    *
    * A list may be closed and another one begun after the index was read; then it is read again.
+   * Where the lists then end before what was read of them earlier, that is `SetBack`.
    */
   async *after(cursor) {
     for (let failedAt; ; failedAt = cursor) {
@@ -116,12 +120,24 @@ export class ChangeLists {
   }
 
   async *#listed(cursor) {
+    this.#furthest = new Furthest();
     for (const { loc } of await this.#lists(cursor)) {
       for await (const received of this.#changes(loc, cursor)) {
         cursor = later(received.until, cursor);
         yield received;
       }
     }
+    this.#compareWithEarlier();
+  }
+
+  #compareWithEarlier() {
+    const { change, end } = this.#furthest;
+    const problem = this.#furthest.shorterThan(this.#before);
+    this.#before = { change: later(change, this.#before.change), end: later(end, this.#before.end) };
+    if (problem === undefined) return;
+    this.#before = {};
+    this.#read.clear(); // unchanged would be: as it was when it was set back
+    throw new SetBack(`${this.#url}: ${problem}`, later(change, end));
   }
 
   /** The last change that there is: whoever follows from now on begins behind it. */
@@ -139,11 +155,12 @@ export class ChangeLists {
   async #lists(cursor) {
     const lists = await this.#named();
     const begins = beginning(lists);
-    if (cursor === undefined || begins === undefined || cursor >= begins || !this.#archive) {
-      return listsAfter(await this.#inOrder(lists), cursor);
-    }
-    const all = [...(await this.#archived(this.#archive)), ...lists];
-    return listsAfter(await this.#inOrder(all), cursor);
+    const needsNoMore = cursor === undefined || begins === undefined || cursor >= begins;
+    const archived = needsNoMore || !this.#archive ? [] : await this.#archived(this.#archive);
+    const found = listsAfter(await this.#inOrder([...archived, ...lists]), cursor);
+    for (const list of lists.filter((each) => !found.includes(each)))
+      this.#furthest.noteOther(list.until ?? list.modified);
+    return found;
   }
 
   /**
@@ -243,8 +260,10 @@ export class ChangeLists {
     const read = this.#read.get(url);
     const etag = read && cursor !== undefined && cursor >= read.position ? read.etag : undefined;
     let begin, end;
+    let isUnchanged = true;
     const at = this.#askedAt(url);
     for await (const { head, entries, tag, lastHead = head } of this.#document(at, etag)) {
+      isUnchanged = false;
       if (head.root === "sitemapindex") {
         parts.push(...namedLists(url, entries));
         if (tag !== undefined && !parts.length) throw new Rejected(`${url} is an index of nothing`);
@@ -252,6 +271,8 @@ export class ChangeLists {
       }
       begin ??= beginningOf(head, cursor);
       const timed = timedChanges(entries, end ?? begin);
+      this.#furthest.noteChanges(timed);
+      if (tag !== undefined) this.#noteBounds(head, lastHead);
       const until = later(timed.at(-1)?.position ?? end ?? begin, closedAt(head, lastHead));
       const last = tag === undefined ? timed.at(-1)?.position : until;
       if (last === undefined) continue;
@@ -259,6 +280,12 @@ export class ChangeLists {
       end = last;
       if (tag !== undefined) this.#read.set(url, { etag: tag, position: later(end, cursor) });
     }
+    if (isUnchanged) this.#furthest.noteOther(read?.position);
+  }
+
+  #noteBounds(...heads) {
+    this.#furthest.noteOther(positionOf(heads[0].md.from));
+    for (const { md } of heads) this.#furthest.noteEnd(positionOf(md.until));
   }
 
   /** `{head, entries}` again and again; the last one has the `tag`, maybe null, and `lastHead`. */

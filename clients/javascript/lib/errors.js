@@ -39,6 +39,16 @@ export class TooOld extends Error {
   name = "TooOld";
 }
 
+/** The Change Lists no longer have what was read of them before; they go up to `end` now. */
+export class SetBack extends Error {
+  name = "SetBack";
+
+  constructor(message, end) {
+    super(message);
+    this.end = end;
+  }
+}
+
 /** A notification was lost on the way: the next one does not begin at the cursor. */
 export class NotJoined extends Error {
   name = "NotJoined";

@@ -6,7 +6,7 @@
 import { ChangeLists } from "./changelists.js";
 import { discover, socketOfTopic } from "./discovery.js";
 import { changeOf } from "./document.js";
-import { HistoryGone, NotJoined, Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
+import { HistoryGone, NotJoined, Rejected, Renewed, SetBack, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
 import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
@@ -42,11 +42,11 @@ export class Follower {
   #isPolling = false;
   #liveSince = Infinity;
 
-  constructor(url, options = {}) {
+  constructor(url, options = {}, whenSetBack = undefined) {
     this.#url = checked(String(url), options);
     this.#options = { ...options, WebSocket: socketOf(options) };
     this.#web = new Web({ ...options, url: this.#url });
-    this.#timeline = new Timeline(positionOf(options.position));
+    this.#timeline = new Timeline(positionOf(options.position), whenSetBack);
     this.#beginsWithState = options.state && this.cursor === undefined;
     this.#wanted = new Wanted(options);
   }
@@ -196,9 +196,15 @@ export class Follower {
 
   async *#fromLists() {
     if (this.#beginsNow) return this.#standAtTheEnd();
-    for await (const received of this.#lists.after(this.cursor)) {
-      const found = this.#timeline.newIn(received);
-      if (found?.timed.length) yield found;
+    try {
+      for await (const received of this.#lists.after(this.cursor)) {
+        const found = this.#timeline.newIn(received);
+        if (found?.timed.length) yield found;
+      }
+    } catch (error) {
+      if (!(error instanceof SetBack)) throw error;
+      this.#beganEmpty = error.end === undefined;
+      this.#timeline.goBack(error.end, error.message);
     }
   }
 
@@ -224,6 +230,7 @@ export class Follower {
         if (hasNew(received)) return true;
       }
     } catch (error) {
+      if (error instanceof SetBack) return true; // its channel says where it stands now
       if (!(error instanceof HistoryGone)) return false;
       const end = await this.#lists.end().catch(ignoreTrouble);
       return end !== undefined && hasNew(end);

@@ -62,6 +62,7 @@ class Tab {
       }
       if (this.#leaving.signal.aborted) return;
       if (item.error) throw item.error;
+      if (item.problem) this.#goBack(item);
       const found = item.received && this.#timeline.newIn(item.received);
       if (found) yield found;
       if (item.gap) this.#skip(item.gap);
@@ -100,8 +101,13 @@ class Tab {
       this.#standing = tellable(state);
       this.#tell({ kind: "state", state: this.#standing });
     };
+    const whenSetBack = (to, problem) => {
+      after = to;
+      this.#tell({ kind: "set back", to, problem });
+    };
     const place = { position: from, signal, onGap: this.#options.onGap && onGap, onState };
-    for await (const received of new Follower(this.#url, { ...this.#options, ...place })) {
+    const options = { ...this.#options, ...place };
+    for await (const received of new Follower(this.#url, options, whenSetBack)) {
       this.#tell({ kind: "received", received, after });
       after = later(received.until, after);
       if (this.#standing) this.#standing = { ...this.#standing, position: after };
@@ -116,11 +122,17 @@ class Tab {
 
   // Every tab -------------------------------------------------------------------------------------
 
-  #heard({ kind, received, after = received?.from, state }) {
+  #heard({ kind, received, after = received?.from, state, to, problem }) {
     if (kind === "hello" && this.#standing) this.#tell({ kind: "state", state: this.#standing });
     if (kind === "received") this.#mailbox.put({ received, after }, sizeOf(received));
+    if (kind === "set back") this.#mailbox.put({ to, problem });
     if (kind !== "state") return;
     this.#mailbox.put({ state, after: state.state === "live" ? state.position : undefined });
+  }
+
+  /** The Source stands before what it has sent: so does this tab, unless it has not come so far. */
+  #goBack({ to, problem }) {
+    if (to === undefined || this.#timeline.cursor > to) this.#timeline.goBack(to, problem);
   }
 
   #standAt(state) {
@@ -149,7 +161,11 @@ class Tab {
       }
     };
     const options = { ...this.#options, position: this.#timeline.cursor, signal, onGap, onState };
-    for await (const received of new Follower(this.#url, options)) {
+    const whenSetBack = (to, problem) => {
+      this.#goBack({ to, problem });
+      enough.abort(); // what the others stand at comes again
+    };
+    for await (const received of new Follower(this.#url, options, whenSetBack)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;
       const isOfChannel = received.payload || received.joins;

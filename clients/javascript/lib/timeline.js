@@ -8,6 +8,7 @@ import { NotJoined } from "./errors.js";
 import { later, positionOf } from "./position.js";
 
 const KNOWN_AGAIN = 100; // notifications of a channel, if it repeats itself
+const SET_BACK = "the Source was set back";
 
 /** A cursor that moves over a channel and over Change Lists. */
 export class Timeline {
@@ -16,9 +17,12 @@ export class Timeline {
   #atCursor = new Map(); // of each change at the cursor: its signs, by their text
   #heard; // up to where the channel itself has sent notifications
   #latest = []; // the newest of these: a channel may repeat itself
+  #whenSetBack;
 
-  constructor(cursor) {
+  /** `whenSetBack(position, problem)` is called where the Source now ends before what it has sent. */
+  constructor(cursor, whenSetBack = warn) {
     this.cursor = cursor;
+    this.#whenSetBack = whenSetBack;
   }
 
   /**
@@ -35,13 +39,15 @@ export class Timeline {
   /** Where the channel said that it begins: if that is before what it has sent, it was set back. */
   opened(position) {
     if (this.#heard !== undefined && position < this.#heard) {
-      this.#goBack(position, `the channel ends at ${position} now, and at ${this.#heard} before`);
+      const problem = `the channel ends at ${position} now, and at ${this.#heard} before`;
+      this.goBack(position, `${problem}: ${SET_BACK}`);
     }
     this.begin(position);
   }
 
-  #goBack(position, problem) {
-    console.warn(`${problem}: the Source was set back`);
+  /** What comes now is handed on, though more had come before; undefined is before all. */
+  goBack(position, problem) {
+    this.#whenSetBack(position, problem);
     this.cursor = position;
     this.#heard = undefined;
     this.#latest = [];
@@ -65,7 +71,7 @@ export class Timeline {
     const isOlder = received.joins && this.#heard !== undefined && received.until < this.#heard;
     if (isOlder && !this.#latest.includes(mark)) {
       const problem = `a notification up to ${received.until} came after one up to ${this.#heard}`;
-      this.#goBack(received.from, problem);
+      this.goBack(received.from, `${problem}: ${SET_BACK}`);
     }
     if (this.cursor !== undefined && received.joins && received.from > this.cursor) {
       throw new NotJoined(`nothing came between ${this.cursor} and ${received.from}`);
@@ -114,6 +120,10 @@ export class Timeline {
     }
     return isFurther;
   }
+}
+
+function warn(_, problem) {
+  console.warn(problem);
 }
 
 function keyOf({ loc, change }) {

@@ -716,6 +716,36 @@ describe("Change Lists without a channel", () => {
     }
   });
 
+  test("of a Source that was set back are followed from where they end, and that is said", async (context) => {
+    const warned = warningsOf(context);
+    const whole = answered(200, list({ from: at(0) }, changed(1), changed(2), changed(5)));
+    source.answers["/list.xml"] = inTurn(
+      whole, // to learn whether it is an index
+      whole,
+      answered(200, list({ from: at(0) }, changed(1), changed(2))),
+      answered(200, list({ from: at(0) }, changed(1), changed(2), changed(4))),
+    );
+    const found = await read("/c.xml", 5, { position: at(0) });
+    assert.deepEqual(found, ["1", "2", "5", "2", "4"]); // what is at the cursor may come again
+    const problem = `its Change Lists have no change of ${at(5)}, which was read before`;
+    const why = "the Source was set back, or a cache has sent an old list";
+    assert.deepEqual(warned, [`${source.url}/list.xml: ${problem}: ${why}`]);
+  });
+
+  test("of a Source that was set back to nothing are followed from their beginning", async (context) => {
+    const warned = warningsOf(context);
+    const nothing = answered(200, list({}));
+    const whole = answered(200, list({ from: at(0) }, changed(5)));
+    source.answers["/list.xml"] = inTurn(
+      whole, // to learn whether it is an index
+      whole,
+      nothing,
+      answered(200, list({ from: at(0) }, changed(1))),
+    );
+    assert.deepEqual(await read("/c.xml", 2, { position: at(0) }), ["5", "1"]);
+    assert.equal(warned.length, 1);
+  });
+
   test("are asked for with a condition", async () => {
     const text = list({ from: at(0) }, changed(1));
     const served = ({ headers }, response) =>

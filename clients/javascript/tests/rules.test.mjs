@@ -20,6 +20,7 @@ import {
 } from "../lib/discovery.js";
 import { parseDocument } from "../lib/document.js";
 import { HistoryGone, NotJoined, Rejected, TryAgain } from "../lib/errors.js";
+import { Furthest } from "../lib/furthest.js";
 import { readNotification, withPositions } from "../lib/notification.js";
 import { positionOf } from "../lib/position.js";
 import { delaySeconds, LONGEST_SECONDS } from "../lib/retry.js";
@@ -330,6 +331,47 @@ describe("Change Lists", () => {
     const lists = namedLists("http://example.com/", entries);
     assert.equal(head.root, "sitemapindex");
     assert.ok(beginning(lists) <= lists[1].from);
+  });
+});
+
+describe("Change Lists that were read before", () => {
+  const fraction = (second) => at(second).replace("000000Z", "500000Z");
+  const changes = (...positions) =>
+    positions.map((position) => ({ position, change: { datetime: position } }));
+  const before = { change: at(5), end: at(7) };
+  const rows = [
+    ["go on", (now) => now.noteChanges(changes(at(5), at(8))), undefined],
+    ["are unchanged", (now) => now.noteOther(at(7)), undefined],
+    ["are closed at another fraction of that second", (now) => now.noteOther(at(7)), undefined],
+    ["end before", (now) => now.noteChanges(changes(at(5), at(6))), /end before/],
+    [
+      "say a later end without the change",
+      (now) => {
+        now.noteChanges(changes(at(4)));
+        now.noteEnd(at(9));
+      },
+      /no change of/,
+    ],
+    ["are empty", () => {}, /no change of/],
+    ["say of a change no time", (now) => now.noteChanges([{ change: {} }]), undefined],
+  ];
+  for (const [what, note, problem] of rows) {
+    test(`${what}: ${problem ? "their Source was set back" : "their Source was not set back"}`, () => {
+      const now = new Furthest();
+      note(now);
+      const said = now.shorterThan(what.includes("fraction") ? { end: fraction(7) } : before);
+      if (problem) assert.match(said, problem);
+      else assert.equal(said, undefined);
+    });
+  }
+
+  test("go as far as their newest change, and their newest end", () => {
+    const now = new Furthest();
+    now.noteChanges(changes(at(1), at(3), at(2)));
+    now.noteEnd(undefined);
+    now.noteEnd(at(4));
+    now.noteOther(at(9));
+    assert.deepEqual([now.change, now.end], [at(3), at(4)]);
   });
 });
 

@@ -131,6 +131,30 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
     }
   });
 
+  test("go back with a Source that was set back, each of them, and say so", async (context) => {
+    const warned = [];
+    context.mock.method(console, "warn", (text) => warned.push(text));
+    let setBack;
+    const isSetBack = new Promise((resolve) => (setBack = resolve));
+    const restored = stream(at(2), notification(2, 3, changed(3)), notification(3, 4, changed(4)));
+    const before = stream(at(0), notification(0, 4, changed(4)), notification(4, 5, changed(5)));
+    let now = (about, response) => {
+      before(about, response);
+      isSetBack.then(() => response.destroy());
+    };
+    source.answers["/c.xml"] = capabilities([CHANNEL, "change-notification"]);
+    source.answers[CHANNEL] = (...words) => now(...words);
+    const tabs = [tab({ position: at(0) }), tab({ position: at(0) })];
+    for (const each of tabs) assert.deepEqual(await names(2, each), ["4", "5"]);
+    const next = tabs.map((each) => each.next());
+    now = restored;
+    setBack();
+    for (const [index, each] of tabs.entries())
+      assert.deepEqual(await names(2, each, next[index]), ["3", "4"]);
+    const problem = `the channel ends at ${at(2)} now, and at ${at(5)} before: the Source was set back`;
+    assert.deepEqual(warned, [problem, problem]);
+  });
+
   test("are told when a connection of their own waits, and when they need none any more", async () => {
     const missed = [notification(0, 1, changed(1)), notification(1, 2, changed(2))];
     const answers = [stream(at(2)), answered(503), stream(at(0), ...missed)];

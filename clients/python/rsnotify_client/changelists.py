@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 1_000
 TIMED = ("changelist", "changedump-manifest")
 SAME_TIME = "{} and {} say that they are of the same time: give each its own, or name one of them"
+NOWHERE = Position(0), Position(0)
+"""As `ChangeLists.gone_to`: nothing was read before."""
 POLL_SECONDS = 60.0  # between two readings, if there is no channel
 
 
@@ -241,6 +243,11 @@ class ChangeLists:
             self.read.clear()  # unchanged would be: as it was when it was set back
             raise SetBack(f"{self._url}: {problem}", cursor or Position(0))
         self.gone_to = max(change, found.change), max(end, found.end)
+
+    @property
+    def furthest(self) -> Position | None:
+        """The newest moment that the last reading has found, of a change or an end."""
+        return max(self._extent.change, self._extent.end) or None
 
     async def end(self) -> Received | None:
         """The position of the newest change, after which a follower begins that begins now."""

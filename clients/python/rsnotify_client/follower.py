@@ -24,7 +24,7 @@ from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify_client.answer import HUB_BACKOFF, in_words
-from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
+from rsnotify_client.changelists import NOWHERE, POLL_SECONDS, ChangeLists, SetBack
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.errors import TokenUnavailable
@@ -103,7 +103,8 @@ class Timeline:
         it is before what it has sent itself, it was set back.
         """
         if self.heard is not None and cursor < self.heard:
-            self._go_back(cursor, f"the channel ends at {cursor} now, and at {self.heard} before")
+            problem = f"the channel ends at {cursor} now, and at {self.heard} before"
+            self.go_back(cursor, f"{problem}: the Source was set back")
         self._advance(cursor)
 
     def joined(self, received: Received) -> Received | None:
@@ -115,7 +116,7 @@ class Timeline:
         mark = hash(received.payload)
         if self._is_older(received) and mark not in self._latest:
             problem = f"a notification up to {received.until} came after one up to {self.heard}"
-            self._go_back(received.from_, problem)
+            self.go_back(received.from_, f"{problem}: the Source was set back")
         if self.cursor is not None and received.joins and received.from_ > self.cursor:
             self.gaps += 1
             raise NotJoined(f"nothing came between {self.cursor} and {received.from_}")
@@ -127,8 +128,9 @@ class Timeline:
     def _is_older(self, received: Received) -> bool:
         return received.joins and self.heard is not None and received.until < self.heard
 
-    def _go_back(self, to: Position, problem: str) -> None:
-        self.when_set_back(f"{problem}: the Source was set back")
+    def go_back(self, to: Position | None, problem: str) -> None:
+        """What comes now is handed on, though more had come before; None is before all."""
+        self.when_set_back(problem)
         self.cursor, self.heard = to, None
         self._at_cursor.clear()
         self._latest.clear()
@@ -218,6 +220,8 @@ class Followed:
             self.offered = await discover(self._web, self.url)
         if self.lists is None:
             self.lists = lists_of(self._web, self.offered)
+            if self.lists is not None:
+                self.lists.gone_to = NOWHERE
             if self.lists is not None and self.offered.socket is not None:
                 self.lists.asked = partial(self.wanted.asked_of_hub, self.offered.socket)
         return self.offered
@@ -253,10 +257,15 @@ class Followed:
                 timeline.new_in(end)  # nothing of this is handed on, only what comes after
                 yield standing(timeline.cursor)
             return
-        async with aclosing(lists.after(timeline.cursor)) as pieces:
-            async for received in pieces:
-                if (new := timeline.new_in(received)) is not None:
-                    yield self.wanted.left_of(new)
+        try:
+            async with aclosing(lists.after(timeline.cursor)) as pieces:
+                async for received in pieces:
+                    if (new := timeline.new_in(received)) is not None:
+                        yield self.wanted.left_of(new)
+        except SetBack as error:
+            lists.gone_to = NOWHERE
+            timeline.go_back(lists.furthest, str(error))
+            self._began_empty = timeline.cursor is None
 
 
 class BaseFollower(Generic[Piece]):

@@ -27,7 +27,7 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
-from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
+from rsnotify_client.changelists import NOWHERE, ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
@@ -364,7 +364,7 @@ class Planner:
             self.state.doubt_times()
             self.state.set_fact(HEARD, None)
             if self._lists is not None:
-                self._lists.gone_to = Position(0), Position(0)
+                self._lists.gone_to = NOWHERE
                 self._keep_extent()
         else:
             log.info("%s", error)
@@ -777,7 +777,7 @@ class Baseline:
             except SetBack as error:  # raised at the end: all of them are recorded
                 self.skip(f"{error}; {READ_AGAIN}")
                 self._state.doubt_times()
-                lists.gone_to = Position(0), Position(0)
+                lists.gone_to = NOWHERE
                 is_read = True
             except HistoryGone as error:  # they do not join: what lies between is lost
                 self.skip(f"what changed before {error.begins} is in no list of the Source")

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from msgspec import structs
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client import HistoryGone, follow, follow_async, live
+from rsnotify_client import FollowedChange, HistoryGone, follow, follow_async, live
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.follower import Follower
@@ -347,6 +347,36 @@ async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(so
         f"{where}an entry without loc, with change 'updated'",
         f"{where}'{source.loc('d')}': change is ''",
     ]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_a_polled_source_that_was_set_back_is_followed_from_its_end(source, caplog, kept):
+    """To a change that it has had, or to none; what comes then is not passed over."""
+    source.change("before", b"content")
+    after = Position(source.at)
+    async with asyncio.timeout(60), aclosing(followed_lists(source, after)) as changes:
+        assert (await anext(changes)).loc == source.loc("before")
+        moment = source.now
+        source.change("lost", b"content")
+        assert (await anext(changes)).loc == source.loc("lost")
+        del source.changes[kept:]
+        source.list_changes()
+        found = [asyncio.ensure_future(anext(changes))]
+        while not caplog.messages:
+            await asyncio.sleep(0.01)
+        source.now = moment
+        source.change("new", b"content")
+        await found[0]
+        if kept:  # what is at the cursor may come again
+            found.append(asyncio.ensure_future(anext(changes)))
+        assert (await found[-1]).loc == source.loc("new")
+    (said,) = caplog.messages
+    assert "which was read before: the Source was set back" in said
+    assert said.endswith("compare it with the Resource List")
+
+
+def followed_lists(source: Source, after: Position) -> AsyncGenerator[FollowedChange]:
+    return follow_async(source.loc("changelist.xml"), position=after, poll_seconds=QUICK)
 
 
 async def test_whoever_begins_now_gets_nothing_of_before(source):
