@@ -129,6 +129,11 @@ class SaidSince:
     def __init__(self, text: str, clock: Callable[[], float] = monotonic) -> None:
         self._text, self._clock, self._begun = text, clock, clock()
 
+    def say(self, text: str) -> None:
+        """Something else is under way; the same again goes on."""
+        if text != self._text:
+            self._text, self._begun = text, self._clock()
+
     def __rich__(self) -> "Text":
         from rich.text import Text
 
@@ -147,12 +152,13 @@ def progress(
     from rich.console import Console
 
     console = console or Console(stderr=True)
-    status = console.status(SaidSince(what))
+    said = SaidSince(what)
+    status = console.status(said)
     later = Timer(after_seconds, status.start)
     later.daemon = True
     later.start()
     try:
-        yield lambda text: status.update(SaidSince(text))
+        yield said.say
     finally:
         later.cancel()
         later.join()

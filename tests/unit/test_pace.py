@@ -45,6 +45,18 @@ def test_what_stands_for_a_while_is_said_with_how_long():
     assert str(said.__rich__()) == "the hub [compares] (2 min 5 s)"
 
 
+def test_what_is_said_again_goes_on_and_what_is_new_begins():
+    """A load that is published is asked for each second: its time is that of the whole."""
+    now = 100.0
+    said = SaidSince("sending", clock=lambda: now)
+    now = 110.0
+    said.say("the hub publishes 9 differences")
+    assert str(said.__rich__()) == "the hub publishes 9 differences"
+    now = 113.0
+    said.say("the hub publishes 9 differences")
+    assert str(said.__rich__()) == "the hub publishes 9 differences (3 s)"
+
+
 def test_a_pace_counts_from_its_first_step_to_its_last():
     said, now = list[str](), 100.0
     pace = WorkPace(said.append, "packed", clock=lambda: now)

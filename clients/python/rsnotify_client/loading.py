@@ -149,12 +149,22 @@ def load(
             return hub.ask("GET", path_of_resources(set_name), seconds=left(answer["stage"]))
 
         while answer["stage"] not in ("done", "compared"):
-            say(f"the hub is at it: {answer['stage']}")
+            say(_doing(answer))
             if not waited(min(LOOK_SECONDS, left(answer["stage"]) or inf)):
                 raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
             patience = min(patience_seconds, left(answer["stage"]) or inf)
             answer = standing_of(answer, patiently(ask, patience))
     return answer
+
+
+def _doing(answer: Mapping[str, Any]) -> str:
+    """What the hub does with a load that it has taken."""
+    differences = sum(answer[each] for each in ("created", "updated", "deleted"))
+    what = {
+        "publishing": f"the hub publishes {differences:,} differences",
+        "listing": f"the hub lists {answer['resources']:,} resources",
+    }
+    return what.get(answer["stage"], f"the hub is at it: {answer['stage']}")
 
 
 def _seconds_left(set_name: str, timeout: float | None) -> Callable[..., float | None]:

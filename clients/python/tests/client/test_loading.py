@@ -269,6 +269,23 @@ async def test_nor_for_one_that_compares_for_ever_and_then_its_key_repeats_it():
                 await publisher_of_loop.load(SET, states("a"), timeout=0.2)
 
 
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("publishing", "the hub publishes 3 differences"),
+        ("listing", "the hub lists 1 resources"),
+        ("comparing", "the hub is at it: comparing"),
+    ],
+)
+def test_what_the_hub_does_with_a_load_that_it_has_taken_is_said(stage, words):
+    at_it, said = ANSWER | {"stage": stage}, list[str]()
+    body = LoadBody({}, lambda: (each for each in (b"[]",)))
+    content = json.dumps(at_it | {"load": at_it, "last_load": None}).encode()
+    with granting(content) as url, pytest.raises(TryAgain, match="took more than"):
+        loading.load(url, TOKEN, SET, body, LoadRequest(), timeout=0.2, say=said.append)
+    assert set(said) == {words}
+
+
 def test_nor_for_what_it_was_given_before():
     publisher = Publisher("http://127.0.0.1:9", TOKEN)
     publisher.updated(SET, loc("a"))
