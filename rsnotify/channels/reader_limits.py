@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
 from rsnotify.http.connection_limits import LimitedCounts
-from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE, FilterCounts
+from rsnotify.live.filter_counts import FILTERS, FilterCounts
 from rsnotify.resourcesync.change_filter import Filter
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -49,10 +49,9 @@ class ReaderLimits:
                 self._check_filter(channel, address, filter_)
 
     def _check_filter(self, channel: ChannelName, address: str, filter_: Filter) -> None:
-        if self._filters.has_too_many(channel, address, filter_):
+        if (found := self._filters.too_many_of(channel, address, filter_)) is not None:
             raise TooMany(
-                f"your address has {FILTERS_OF_ONE} different filters at {channel}: "
-                "close some, or read it without one",
+                f"your address has {found}: close some, or read it without one",
                 retry_after_seconds=RETRY_SECONDS,
             )
         if self._filters.is_full(channel, filter_):

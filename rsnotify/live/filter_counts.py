@@ -1,8 +1,9 @@
 """How many different filters a channel has, in all and from each of those who bring them.
 
-Each change is held against each of them, so their number is bounded. One stranger must not take the
-places of all others, so each has a bound of its own, for a filter that others have, too: they may
-leave, and it stays.
+Each change is held against each of them, so their number is bounded. Few must not keep all others
+out, so each of those who bring them has at most a third as many as are free: the more are taken,
+the fewer. That holds for a filter that others have, too: they may leave, and it stays. Whoever has
+none may have one that is free, or that others have.
 """
 
 from collections import Counter
@@ -11,7 +12,8 @@ from typing import Generic, TypeVar
 from rsnotify.resourcesync.notification import ChannelName
 
 FILTERS = 200  # of a channel's readers: each change is held against each of them
-FILTERS_OF_ONE = 50  # from one address, or for callbacks at one host
+FREE_FOR_EACH = 3  # are left for others by whoever takes one more
+FILTERS_OF_ONE = 50  # from one address, or for callbacks at one host, while no other has any
 
 F = TypeVar("F")
 
@@ -28,10 +30,13 @@ class FilterCounts(Generic[F]):
         known = self._of_channel.get(channel, ())
         return len(known) >= FILTERS and filter_ not in known
 
-    def has_too_many(self, channel: ChannelName, holder: str, filter_: F) -> bool:
-        """Whether this address or host would."""
+    def too_many_of(self, channel: ChannelName, holder: str, filter_: F) -> str | None:
+        """How many this address or host has, if it may not have one more."""
         known = self._of_one.get((channel, holder), ())
-        return len(known) >= FILTERS_OF_ONE and filter_ not in known
+        free = FILTERS - len(self._of_channel.get(channel, ()))
+        if not known or filter_ in known or FREE_FOR_EACH * len(known) < free:
+            return None
+        return f"{len(known)} different filters at {channel}, the most while {free} are free"
 
     def take(self, channel: ChannelName, holder: str, filter_: F) -> None:
         self._of_channel.setdefault(channel, Counter())[filter_] += 1

@@ -15,7 +15,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.live.feed import Feed
-from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE, FilterCounts
+from rsnotify.live.filter_counts import FILTERS, FilterCounts
 from rsnotify.live.journals import Journals
 from rsnotify.live.reading import PASSED_CHANGES, PASSED_SECONDS
 from rsnotify.resourcesync.change import Position
@@ -168,11 +168,8 @@ class Subscribers:
         if not request.wanted:
             return None
         channel, host = _counted(request)
-        if self._wanted.has_too_many(channel, host, request.wanted):
-            return (
-                f"callbacks at {host} have {FILTERS_OF_ONE} different filters at {channel}: "
-                "end one, or take all of it"
-            )
+        if (found := self._wanted.too_many_of(channel, host, request.wanted)) is not None:
+            return f"callbacks at {host} have {found}: end one, or take all of it"
         if self._wanted.is_full(channel, request.wanted):
             return f"{channel} has subscribers with {FILTERS} different filters: take all of it"
         return None

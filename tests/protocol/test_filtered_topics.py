@@ -1,10 +1,12 @@
 """A WebSub topic with a filter: each change of its part is called once, and its cursor moves on."""
 
 from contextlib import AsyncExitStack
+from itertools import groupby
 
 import pytest
 
 from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
+from tests.support.filter_takers import takers
 from tests.support.receivers import (
     Receiver,
     answers,
@@ -176,16 +178,14 @@ async def test_a_topic_that_is_no_filter_is_refused(websub_hub, new_set, query, 
 
 async def test_a_filter_more_than_a_channel_may_have_is_denied_with_the_reason(websub_hub, new_set):
     async with AsyncExitStack() as receivers:
-        hosts = [
-            await receivers.enter_async_context(Receiver(host=f"127.0.0.{number}"))
-            for number in range(1, FILTERS // FILTERS_OF_ONE + 1)
-        ]
-        for receiver in hosts:
-            for number in range(FILTERS_OF_ONE):
-                query = f"prefix=http://{receiver.host}/{number}"
+        for host, its in groupby(takers()):
+            receiver = await receivers.enter_async_context(Receiver(host=host))
+            count = len([*its])
+            for number in range(count):
+                query = f"prefix=http://{host}/{number}"
                 await subscribed(websub_hub, receiver, new_set, query)
-            await are_shown(websub_hub, receiver, FILTERS_OF_ONE)
-        one_more = await receivers.enter_async_context(Receiver(host="127.0.0.9"))
+            await are_shown(websub_hub, receiver, count)
+        one_more = await receivers.enter_async_context(Receiver(host="127.0.0.99"))
         await subscribed(websub_hub, one_more, new_set, "prefix=http://a/more")
         (denial,) = await has(one_more, 1, of="denials")
         assert f"{FILTERS} different filters" in denial.query["hub.reason"]

@@ -13,14 +13,16 @@ from zlib import crc32
 import aiohttp
 import pytest
 import pytest_asyncio
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from rsnotify.live.filter_counts import FILTERS, FILTERS_OF_ONE
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.commands.validate import judged
 from tests.protocol.test_channels import close_of
-from tests.support.running import PATIENT_SECONDS, RunningHub
+from tests.support.filter_takers import takers
+from tests.support.running import PATIENT_SECONDS, RunningHub, until
 
 PAPERS, THESES = "http://example.com/papers/", "http://example.com/theses/"
 CHANNEL = "/channels/{}/change_notification_channel"
@@ -545,8 +547,7 @@ async def test_a_filter_more_than_a_channel_may_have_is_refused_on_every_way_tha
     path = CHANNEL.format(name)
     async with AsyncExitStack() as answers:
         askers = Askers(hub, answers)
-        for number in range(FILTERS):
-            by = f"127.0.0.{1 + number % 5}"
+        for number, by in enumerate(takers()):
             answer = await askers.ask(f"{path}?prefix=http://a/{number}", STREAM, by)
             assert answer.status == 200
         for address, headers in ways_that_wait(name, since, "prefix=http://a/more"):
@@ -583,6 +584,61 @@ async def test_one_address_cannot_take_the_filters_of_all_others(hub):
         others = await askers.ask(f"{path}?prefix=http://a/more", STREAM, "127.0.0.2")
         assert others.status == 200
     await publish(hub, name, updated("http://example.com/second"))
+
+
+class Sockets:
+    """WebSockets from several addresses, held open; each wants what is below an address."""
+
+    def __init__(self, hub: RunningHub, name: str, opened: AsyncExitStack) -> None:
+        self._hub, self._name, self._opened = hub, name, opened
+        self._url = f"ws://127.0.0.1:{hub.port}{CHANNEL.format(name)}"
+
+    async def open(self, prefix: str, by: str) -> ClientConnection:
+        connecting = connect(f"{self._url}?prefix={prefix}", local_addr=(by, 0))
+        return await self._opened.enter_async_context(connecting)
+
+    async def refusal(self, prefix: str, by: str) -> tuple[int, str]:
+        return await close_of(f"{self._url}?prefix={prefix}", local_addr=(by, 0))
+
+    async def gets(self, socket: ClientConnection, prefix: str) -> bool:
+        """Whether what is published below that comes; else it was closed."""
+        await publish(self._hub, self._name, updated(prefix))
+        try:
+            async with asyncio.timeout(PATIENT_SECONDS):
+                return f"<loc>{prefix}</loc>" in str(await socket.recv())
+        except ConnectionClosed:
+            return False
+
+
+async def test_a_websocket_has_the_last_filter_of_a_channel_and_another_is_refused(hub):
+    async with AsyncExitStack() as opened:
+        sockets = Sockets(hub, await new_set(hub), opened)
+        for number, by in enumerate(takers()):
+            last = await sockets.open(f"http://a/{number}.", by)
+        code, reason = await sockets.refusal("http://a/more", "127.0.0.1")
+        assert (code, f"readers with {FILTERS} different filters" in reason) == (1013, True)
+        assert await sockets.gets(last, f"http://a/{FILTERS - 1}.")
+        shared = await sockets.open("http://a/0.", "127.0.0.1")
+        assert await sockets.gets(shared, "http://a/0.")
+        await last.close()
+
+        async def has_room() -> bool:
+            more = await sockets.open("http://a/more", "127.0.0.99")
+            return await sockets.gets(more, "http://a/more")
+
+        await until(has_room)
+
+
+async def test_one_address_has_so_many_filters_by_websockets(hub):
+    async with AsyncExitStack() as opened:
+        sockets = Sockets(hub, await new_set(hub), opened)
+        for number in range(FILTERS_OF_ONE):
+            last = await sockets.open(f"http://a/{number}.", "127.0.0.1")
+        code, reason = await sockets.refusal("http://a/more", "127.0.0.1")
+        assert (code, f"your address has {FILTERS_OF_ONE} different" in reason) == (1013, True)
+        assert await sockets.gets(last, f"http://a/{FILTERS_OF_ONE - 1}.")
+        other = await sockets.open("http://a/more", "127.0.0.2")
+        assert await sockets.gets(other, "http://a/more")
 
 
 @pytest.mark.parametrize("form", ["xml", "json"])

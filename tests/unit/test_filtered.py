@@ -26,6 +26,7 @@ from rsnotify.resourcesync.notification import (
     render_forms,
     render_notification,
 )
+from tests.support.filter_takers import takers
 from tests.unit.test_channel import Peer
 
 CHANNEL = ChannelName("a", "change")
@@ -290,15 +291,29 @@ def test_a_channel_has_so_many_different_filters_and_no_more():
     limits = ReaderLimits()
     filters = [Filter(prefix=[f"http://example.com/{number}"]) for number in range(FILTERS + 1)]
     readers = [Peer() for _ in filters]
-    for number, (reader, each) in enumerate(zip(readers[:-1], filters, strict=False)):
-        limits.enter(reader, f"a{number % 10}", [CHANNEL], each)
+    for address, reader, each in zip(takers(), readers[:-1], filters[:-1], strict=True):
+        limits.enter(reader, address, [CHANNEL], each)
     with pytest.raises(TryAgain, match="readers with 200 different filters: read it without one"):
         limits.enter(readers[-1], "b", [CHANNEL], filters[-1])
     limits.enter(Peer(), "b", [CHANNEL], filters[0])
     limits.enter(Peer(), "b", [CHANNEL])
     limits.enter(Peer(), "b", [ChannelName("b", "change")], filters[-1])
     limits.leave(readers[1], [CHANNEL], filters[1])
-    limits.enter(readers[-1], "b", [CHANNEL], filters[-1])
+    limits.enter(readers[-1], "c", [CHANNEL], filters[-1])
+
+
+@pytest.mark.parametrize(
+    ("others", "most"), [(0, FILTERS_OF_ONE), (50, 38), (140, 15), (194, 2), (196, 1), (199, 1)]
+)
+def test_an_address_has_the_fewer_filters_the_fewer_are_free(others, most):
+    limits = ReaderLimits()
+    for number in range(others):
+        limits.enter(Peer(), f"other {number}", [CHANNEL], Filter(prefix=[f"http://o/{number}"]))
+    for number in range(most):
+        limits.enter(Peer(), "a", [CHANNEL], Filter(prefix=[f"http://a/{number}"]))
+    free = FILTERS - others - most
+    with pytest.raises(TooMany, match=f"has {most} different filters at .* while {free} are free"):
+        limits.enter(Peer(), "a", [CHANNEL], Filter(prefix=["http://a/more"]))
 
 
 def test_one_address_has_so_many_different_filters_of_a_channel_and_leaves_room_for_others():
