@@ -32,7 +32,7 @@ OAI = (
     *("verb", "identifier", "metadataPrefix", "from", "until", "set", "resumptionToken"),
     "access_token",
 )
-LISTED_SETS = ("name", "search", "limit")
+LISTED_SETS = ("name", "search", "limit", "offset")
 STATUS = (*LISTED_SETS, "order")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
@@ -46,6 +46,7 @@ SETS_OF_A_CONNECTION = 100
 SETS_LISTED = 10_000
 ORDERS = ("name", "newest")
 DIGITS = re.compile(r"(\d+)")
+SETS_LEFT_OUT = 1_000_000
 NAME_CHARACTERS = 40  # of an unknown parameter, for which one that is meant is looked for
 
 Query = Mapping[str, Sequence[str]]
@@ -139,11 +140,16 @@ class SetsAsked(NamedTuple):
     search: str  # sets that have this in their names
     limit: int | None  # so many sets at most
     by_newest: bool = False  # those first that changed last; else by name
+    offset: int = 0  # so many of them are left out before
 
     def among(self, sets: Mapping[str, SetRecord]) -> list[SetRecord]:
         """The sets that are asked for, in the order of their names."""
         names = (name for name in sets if self.name in (None, name) and self.search in name)
         return [sets[name] for name in sorted(names, key=natural)]
+
+    def part(self, found: Sequence[SetRecord]) -> Sequence[SetRecord]:
+        """The page of them that is asked for."""
+        return found[self.offset :][: self.limit]
 
 
 @lru_cache(SETS_LISTED)
@@ -160,7 +166,7 @@ def natural(name: str) -> tuple[list[Any], str]:
 def parse_sets_asked(
     text: bytes, limit: int | None = None, known: Sequence[str] = LISTED_SETS
 ) -> SetsAsked:
-    """The sets that `?name=`, `?search=` and `?limit=` ask for, in the order of `?order=`."""
+    """The sets that `?name=` and `?search=` ask for, the page of them, and its order."""
     query = parse_query(text, known)
     order = single(query, "order") or ORDERS[0]
     if order not in ORDERS:
@@ -170,6 +176,7 @@ def parse_sets_asked(
         search=(single(query, "search") or "").lower(),
         limit=whole_number(query, "limit", 1, SETS_LISTED, 0) or limit,
         by_newest=order == "newest",
+        offset=whole_number(query, "offset", 0, SETS_LEFT_OUT, 0),
     )
 
 

@@ -244,6 +244,20 @@ STREAM_OFFSET = {
     ],
     "description": "As Stream-Next-Offset has said it; -1 is the beginning, now the end",
 }
+PAGE_OF_SETS: dict[str, Json] = {
+    "limit": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": query.SETS_LISTED,
+        "description": "So many sets at most",
+    },
+    "offset": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": query.SETS_LEFT_OUT,
+        "description": "Sets that are left out, by name",
+    },
+}
 OF_OAI: dict[str, Json] = {
     "verb": {"enum": [*VERBS]},
     "metadataPrefix": {"const": PREFIX},
@@ -351,9 +365,8 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
         elif name == "offset" and "cursor" in operation.query:  # of a stream
             yield {"name": name, "in": "query", "schema": STREAM_OFFSET}
-        elif name == "limit" and operation.query in (query.LISTED_SETS, query.STATUS):
-            limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
-            yield {"name": name, "in": "query", "schema": limit}
+        elif name in PAGE_OF_SETS and operation.query in (query.LISTED_SETS, query.STATUS):
+            yield {"name": name, "in": "query", "schema": PAGE_OF_SETS[name]}
         elif name != "access_token" or operation.who != "reader":
             yield _parameter(name, "query")
     for name in operation.headers:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from time import time
 from typing import TypeVar
@@ -87,8 +88,8 @@ class Administration:
         asked = parse_sets_asked(request.scope["query_string"])
         bearer = await self._access.bearer(request)
 
-        async def visible() -> list[SetRecord]:
-            return visible_to(bearer, asked.among(self._journals.sets))[: asked.limit]
+        async def visible() -> Sequence[SetRecord]:
+            return asked.part(visible_to(bearer, asked.among(self._journals.sets)))
 
         if bearer is None:  # all strangers may see the same
             return await self._shared.of(request, visible)

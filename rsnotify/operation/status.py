@@ -145,7 +145,7 @@ class Status:
             "base_url": self._journals.base_url,
             "rates": {name: round(self._peers.rate(*of), 3) for name, of in RATES.items()},
             "sets_total": len(visible),
-            "sets": await self._sets(reports, visible[: asked.limit]),
+            "sets": await self._sets(reports, asked.part(visible)),
         }
         if bearer is not None and bearer.is_admin:
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}

@@ -5,6 +5,7 @@ import pytest
 from rsnotify.access.query import (
     CHANGE_LIST,
     CHANNEL,
+    SETS_LEFT_OUT,
     SETS_LISTED,
     SETS_OF_A_CONNECTION,
     SEVERAL_CHANNELS,
@@ -193,6 +194,29 @@ def test_the_order_of_the_status_is_by_name_or_newest():
             parse_sets_asked(wrong.encode(), known=STATUS)
     with pytest.raises(Rejected, match="unknown parameter 'order'"):
         parse_sets_asked(b"order=newest")
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("", [0, 1, 2, 3, 4]),
+        ("limit=2", [0, 1]),
+        ("limit=2&offset=2", [2, 3]),
+        ("limit=2&offset=4", [4]),
+        ("offset=3", [3, 4]),
+        ("limit=2&offset=5", []),
+    ],
+)
+def test_sets_are_read_in_pages(query, numbers):
+    found = [SetRecord(name=f"set{number}", created="") for number in range(5)]
+    assert parse_sets_asked(query.encode()).part(found) == [found[at] for at in numbers]
+
+
+def test_a_million_sets_may_be_left_out():
+    assert parse_sets_asked(f"offset={SETS_LEFT_OUT}".encode()).offset == SETS_LEFT_OUT
+    for wrong in (f"offset={SETS_LEFT_OUT + 1}", "offset=-1", "offset=", "offset=1&offset=1"):
+        with pytest.raises(Rejected):
+            parse_sets_asked(wrong.encode())
 
 
 def test_a_limit_of_sets_is_1_to_10000():
