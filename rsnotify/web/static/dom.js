@@ -38,6 +38,12 @@ export const tag = (text) =>
 
 export const number = (value) => value?.toLocaleString("en") ?? "–";
 
+/** Bytes, as people say it. */
+export function size(bytes) {
+  const power = Math.min(4, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  return `${(bytes / 1000 ** power).toLocaleString("en", { maximumSignificantDigits: 3 })} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
 export const listed = (record) => Object.entries(record)
   .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 
@@ -57,6 +63,8 @@ export function clock(datetime) {
   const day = time.toDateString() === new Date().toDateString() ? "" : `${time.toLocaleDateString("sv")} `;
   return `${day}${time.toLocaleTimeString("en-GB")}${time.toISOString().slice(19, 23)}`;
 }
+
+export const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("sv") : "never");
 
 export const row = (...cells) => make.tr({}, ...cells.map((cell) => make.td({}, ...[cell].flat())));
 

@@ -1,0 +1,22 @@
+/** What the admin does, and what became of it, said at the foot of the window. */
+
+import { unlessUndone } from "./asking.js";
+import { button, say, the } from "./dom.js";
+
+const answer = the["admin-answer"];
+
+/** `work` gives false if nothing was done after all. */
+export async function act(words, work, place = answer) {
+  try {
+    const done = await work();
+    say(place, done === false ? "" : `${words}: done.`);
+    return done;
+  } catch ({ message }) {
+    say(place, `${words}: ${message}`, true);
+  }
+}
+
+export const action = (verb, name, work) => button(verb, name, () => act(`${verb} ${name}`, work));
+
+export const undoable = (verb, name, work) =>
+  button(verb, name, () => unlessUndone(verb, name, () => act(`${verb} ${name}`, work)));

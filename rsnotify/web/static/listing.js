@@ -1,0 +1,74 @@
+/** A table that is searched and read in pages. A row stays the same element, so that the focus stays in it. */
+
+import { make, number, say, table, the } from "./dom.js";
+
+export const ROWS = 25; // at once, however many there are
+const FEW = 10; // among which nobody has to search
+const TYPING_MS = 200; // after the last key
+
+/** `ask` is called when another part is wanted; `key`, `made` and `fill` are of a row. */
+export function listing(id, label, columns, ask, { key, made, fill = () => {} }) {
+  const find = make.input({ type: "search", maxLength: 64, ariaLabel: `Find in ${label}`, placeholder: "find" });
+  const found = make.output({ className: "found" });
+  const [back, on] = [["Back", -ROWS], ["Next", ROWS]].map(([text, step]) => make.button({
+    type: "button", ariaLabel: `${text} in ${label}`, onclick: ({ target }) => { if (!target.ariaDisabled) turnTo(first + step); },
+  }, text));
+  const tools = make.div({ className: "row tools" }, find, found, back, on);
+  let [first, typing] = [0, 0];
+  the[id].before(tools);
+  const body = table(the[id], label, ...columns);
+
+  function turnTo(next) {
+    first = Math.max(0, next);
+    ask();
+  }
+
+  find.oninput = () => {
+    clearTimeout(typing);
+    typing = setTimeout(turnTo, TYPING_MS, 0);
+  };
+
+  /** These are there now, of so many in all. */
+  function show(items, total) {
+    if (first && first >= total) {
+      turnTo(total - 1 - ((total - 1) % ROWS));
+      return;
+    }
+    keep(body, items, key, made, fill);
+    body.closest(".scroll").hidden = !items.length;
+    const last = Math.min(first + ROWS, total);
+    [find.hidden, back.hidden, on.hidden] = [total <= FEW && !find.value && !first, total <= ROWS, total <= ROWS];
+    [back.ariaDisabled, on.ariaDisabled] = [first ? null : "true", last < total ? null : "true"];
+    say(found, !total ? (find.value ? "None has this in it." : "There are none yet.")
+      : total <= ROWS ? `${number(total)} in all` : `${number(first + 1)} to ${number(last)} of ${number(total)}`);
+  }
+
+  return {
+    show,
+    find,
+    asked: () => ({ search: find.value.trim().toLowerCase(), offset: first, limit: ROWS }),
+    /** All are here: show those of them that are asked for. */
+    showOf(all, text) {
+      const fit = all.filter((each) => text(each).toLowerCase().includes(find.value.trim().toLowerCase()));
+      show(fit.slice(first, first + ROWS), fit.length);
+    },
+  };
+}
+
+/** Show these rows in this order. If one goes that has the focus, the row in its place gets it. */
+export function keep(body, items, key, made, fill) {
+  const standing = new Map([...body.rows].map((each) => [each.key, each]));
+  const wanted = items.map((item) => {
+    const row = standing.get(key(item)) ?? Object.assign(made(item), { key: key(item) });
+    fill(row, item);
+    return row;
+  });
+  const focused = document.activeElement;
+  const at = [...body.rows].findIndex((each) => each.contains(focused));
+  const stays = new Set(wanted);
+  for (const each of [...body.rows]) if (!stays.has(each)) each.remove();
+  wanted.forEach((each, place) => { if (body.rows[place] !== each) body.insertBefore(each, body.rows[place] ?? null); });
+  if (at < 0 || document.activeElement === focused) return;
+  const next = focused.isConnected ? focused : body.rows[Math.min(at, wanted.length - 1)]?.querySelector("button, a");
+  (next ?? body.closest(".scroll")).focus();
+}

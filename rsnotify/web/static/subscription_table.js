@@ -1,0 +1,44 @@
+/** The WebSub subscriptions: where each stands, retried and ended. */
+
+import { ask, get } from "./api.js";
+import { action, undoable } from "./acts.js";
+import { day, foreign, row, say, the } from "./dom.js";
+import { listing } from "./listing.js";
+
+const COLUMNS = ["Callback", "Channel", "Behind", "Last answer", "Next attempt", "Actions"];
+const subscriptions = listing("subscriptions", "WebSub subscriptions", COLUMNS, draw, { key: ({ id }) => id, made, fill });
+let all = [];
+let turn = 0; // an older answer changes nothing
+
+export async function look() {
+  turn += 1;
+  const mine = turn;
+  try {
+    const those = await get("api/subscriptions");
+    if (mine !== turn) return;
+    all = those;
+    draw();
+  } catch ({ message }) {
+    if (mine === turn) say(the["admin-answer"], `The subscriptions could not be read: ${message}`, true);
+  }
+}
+
+function draw() {
+  subscriptions.showOf(all, ({ callback, set }) => `${callback} ${set}`);
+}
+
+function made({ id, callback, set, kind }) {
+  const path = `api/subscriptions/${id}`;
+  const then = (method, address) => async () => {
+    await ask(method, address);
+    look();
+  };
+  return row(foreign(callback), `${set} ${kind}`, "", "", "", [
+    action("Retry", callback, then("POST", `${path}/retry`)), " ", undoable("End", callback, then("DELETE", path))]);
+}
+
+function fill({ cells }, { behind_seconds: behind, last_answer: last, failures, next_attempt: next }) {
+  cells[2].textContent = behind === null ? "the set is gone" : `${Math.round(behind)} s`;
+  cells[3].replaceChildren(foreign(`${last ?? "none yet"}${failures ? ` (${failures} failures)` : ""}`));
+  cells[4].textContent = next ? day(next) : "";
+}
