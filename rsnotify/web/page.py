@@ -38,7 +38,8 @@ from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
 # --- the frame of every page: header, views, footer ----------------------------------------------
 
 STATIC = files("rsnotify.web") / "static"
-FRONT_SCRIPTS = ("token.js", "main.js")
+FRONT_SCRIPTS = ("token.js", "main.js", "palette.js")
+DOCUMENT_SCRIPTS = ("token.js", "document.js", "palette.js")
 
 # Scripts, styles and connections of the hub itself only, none of them inline.
 POLICY = (
@@ -222,7 +223,7 @@ class ForBrowsers:
         """The same routes; those of XML documents are pages for browsers."""
         for route in routes:
             if "GET" in route.methods and route.path not in NO_DOCUMENTS:
-                route.app = self.around(route.app, scripts=("token.js", "document.js"))
+                route.app = self.around(route.app, scripts=DOCUMENT_SCRIPTS)
         return routes
 
     def around(self, app: ASGIApp, scripts: tuple[str, ...] = ()) -> ASGIApp:

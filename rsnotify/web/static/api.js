@@ -12,6 +12,22 @@ export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
 
 export const channelOf = (set, kind = "change") => address(`channels/${set}/${kind}_notification_channel`);
 
+export const SOURCE_DESCRIPTION = ["Source Description", address(".well-known/resourcesync")];
+
+/** The documents of a set, each with its name and its address. */
+export function documentsOf(set) {
+  const documentOf = (name) => address(`${set}/${name}.xml`);
+  return [
+    ["Capability List", documentOf("capabilitylist")],
+    ["Resource List", documentOf("resourcelist")],
+    ["newest Change List", documentOf("changelist")],
+    ["Change List Index", documentOf("changelist-index")],
+    ["channel of changes", channelOf(set)],
+    ["channel of new documents", channelOf(set, "framework")],
+    ["changes as a Durable Stream", address(`streams/${set}`)],
+  ];
+}
+
 const failure = (status, message, isOfToken = false) => Object.assign(new Error(message), { status, isOfToken });
 
 /** Any request to this hub; no other origin gets the token. */

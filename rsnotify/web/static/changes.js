@@ -85,6 +85,11 @@ submits(the.lookup, async () => {
   }
 });
 
+if (asked.has("loc")) {
+  filter.value = asked.get("loc");
+  the.lookup.requestSubmit();
+}
+
 if (from) {
   history({ from }).then((changes) => {
     moment = changes;

@@ -1,22 +1,12 @@
 /** The set's programs to copy, and its documents. */
 
-import { address, channelOf, SAMPLE } from "./api.js";
+import { address, channelOf, documentsOf, SAMPLE, SOURCE_DESCRIPTION } from "./api.js";
 import { copyable, make, the } from "./dom.js";
 import { set as record } from "./here.js";
 
 const { name: set, private: isPrivate } = record;
-const documentOf = (name) => address(`${set}/${name}.xml`);
 
-export const documents = [
-  ["Capability List", documentOf("capabilitylist")],
-  ["Resource List", documentOf("resourcelist")],
-  ["newest Change List", documentOf("changelist")],
-  ["Change List Index", documentOf("changelist-index")],
-  ["channel of changes", channelOf(set)],
-  ["channel of new documents", channelOf(set, "framework")],
-  ["changes as a Durable Stream", address(`streams/${set}`)],
-  ["Source Description", address(".well-known/resourcesync")],
-];
+export const documents = [...documentsOf(set), SOURCE_DESCRIPTION];
 
 const hasOai = record.oai && the.documents.dataset.oai === "on";
 const views = [
@@ -31,7 +21,7 @@ the.snippets.append(...Object.entries(programs()).map(([language, of], at) => ma
 
 function programs() {
   const hub = address("").replace(/\/$/, "");
-  const [channel, list] = [channelOf(set), documentOf("capabilitylist")];
+  const [channel, list] = [channelOf(set), documents[0][1]];
   const bearer = '-H "Authorization: Bearer $RSNOTIFY_TOKEN"';
   const activate = ". .venv/bin/activate  # in a clone, after make run\n";
   const given = isPrivate ? ` ${bearer}` : "";
