@@ -8,7 +8,7 @@ goes on then. Such a thread never delays the end of the process.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing, suppress
 from threading import Event
 from types import TracebackType
@@ -123,7 +123,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
     async def publish(
         self,
         set_name: str,
-        changes: Sequence[Change],
+        changes: Iterable[Change],
         *,
         kind: Kind = "change",
         key: str | None = None,

@@ -220,7 +220,9 @@ def _change_of(state: Mapping[str, Any]) -> Change:
         fields: Any = {name: value for name, value in state.items() if name not in OF_A_CHANGE}
         return make_change(fields.pop("loc"), "created", fields)
     except (AttributeError, KeyError, TypeError) as error:
-        what = "it has no loc" if isinstance(error, KeyError) else error
+        what: object = "it has no loc" if isinstance(error, KeyError) else error
+        if not isinstance(state, Mapping):
+            what = 'give a dict, such as {"loc": "http://example.com/res1"}, or a Change'
         raise InvalidArgument(f"{shown(repr(state))} is no resource: {what}") from None
 
 

@@ -7,7 +7,7 @@ memory is full and the caller chose to wait.
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -190,7 +190,7 @@ class Publisher(ChangeMethods[None]):
     def publish(
         self,
         set_name: str,
-        changes: Sequence[Change],
+        changes: Iterable[Change],
         *,
         kind: Kind = "change",
         key: str | None = None,
@@ -201,9 +201,10 @@ class Publisher(ChangeMethods[None]):
         They do not pass through the queue. While the hub is away this waits for it, at most
         `timeout` seconds; then it raises `TryAgain`.
         """
+        several = isinstance(changes, Iterable) and not isinstance(changes, str | bytes | Mapping)
         return self.publish_body(
             set_name,
-            encoded(msgspec.json.encode, changes),
+            encoded(msgspec.json.encode, [*changes] if several else changes),
             JSON,
             kind=kind,
             key=key,

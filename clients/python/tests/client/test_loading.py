@@ -301,6 +301,12 @@ def test_no_time_at_all_is_refused(timeout):
         Publisher("http://127.0.0.1:9").load(SET, states("a"), timeout=timeout)
 
 
+@pytest.mark.parametrize("wrong", ["http://a/1", 5, None, ["http://a/1"]])
+def test_a_state_that_is_no_resource_is_refused_with_what_to_give_instead(wrong):
+    with pytest.raises(InvalidArgument, match="is no resource: give a dict, such as"):
+        line_of(wrong)
+
+
 @pytest.mark.parametrize("wrong", [5, None, "http://a/1", b"http://a/1", {"loc": "http://a/1"}])
 def test_what_is_no_row_of_states_is_refused_with_what_to_give_instead(wrong):
     with (

@@ -248,6 +248,16 @@ def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(token, answer
     assert refused.value.detail == f"{url}: {said}; {mend}"
 
 
+@pytest.mark.parametrize(
+    "given", [iter, list, tuple, lambda found: {each.loc: each for each in found}.values()]
+)
+def test_changes_may_come_in_whatever_gives_them_one_by_one(given):
+    changes = [Change("1", "updated"), Change("2", "updated")]
+    with scripted_hub(lambda _: ACCEPTED) as (url, posted), Publisher(url) as publisher:
+        publisher.publish("a", given(changes))
+    assert [each.locs for each in posted] == [["1", "2"]]
+
+
 def test_an_address_with_a_path_too_many_is_told_without_it():
     nothing = problem(404, "there is nothing at /api/api/sets/a/changes")
     with (
