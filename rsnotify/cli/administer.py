@@ -1,6 +1,6 @@
 """A hub over its HTTP API: `sets`, `tokens`, `subscriptions`, `status`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json, Yes, check_choice
 from rsnotify.cli.output import counted, print_done, print_fields, print_table, size
-from rsnotify.cli.target import HERE, Hub, SetName, SetNames, asked, path_of_set
+from rsnotify.cli.target import HERE, Hub, Search, SetName, SetNames, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 commands = Commands()
@@ -440,10 +440,7 @@ STATUS = ("version", "base_url", "ready", "store", "following", "rates", "sets",
 
 @commands.command()
 def status(
-    search: Annotated[
-        str,
-        Option("--search", metavar="TEXT", help="Only sets that have this in their names."),
-    ] = "",
+    search: Search = "",
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
@@ -463,24 +460,39 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(status))
         return
+    for line in said_above(status):
+        typer.echo(line)
+    columns = ("set", "changes", "newest", "resources", "memory", "readers", "behind")
+    print_table([row_of_set(found) for found in status["sets"]], columns, json=False)
+    for line in said_below(status):
+        typer.echo(line)
+
+
+def said_above(status: Mapping[str, Any]) -> Iterator[str]:
+    """Of the hub as a whole, before its sets."""
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
-    typer.echo(f"rsnotify {status['version']} at {status['base_url']} is {state}")
+    yield f"rsnotify {status['version']} at {status['base_url']} is {state}"
     for warning in status.get("warnings", ()):
-        typer.echo(f"warning: {warning}")
-    typer.echo(f"{status['store']['text']}; {status['following']['text']}")
+        yield f"warning: {warning}"
+    store = status["store"]
+    memory = _memory(store.get("bytes"), store.get("max_bytes"))
+    takes = f" and uses {memory}" if memory else ""
+    yield f"{store['text']}{takes}; {status['following']['text']}"
     each = status["rates"].items()
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)
-    typer.echo(f"each second: {', '.join(rates)}")
-    columns = ("set", "changes", "newest", "resources", "memory", "readers", "behind")
-    print_table([_of_set(found) for found in status["sets"]], columns, json=False)
+    yield f"each second: {', '.join(rates)}"
+
+
+def said_below(status: Mapping[str, Any]) -> Iterator[str]:
+    """What is not shown; and what the admin sees, too."""
     if more := status["sets_total"] - len(status["sets"]):
-        typer.echo(f"{more} more sets are not shown: choose some with --search TEXT")
+        yield f"{more} more sets are not shown: choose some with --search TEXT"
     if "websub" in status:
-        typer.echo(f"WebSub: {_websub(status['websub'])}")
-        typer.echo(f"processes: {', '.join(map(_process, status['processes']))}")
+        yield f"WebSub: {_websub(status['websub'])}"
+        yield f"processes: {', '.join(map(_process, status['processes']))}"
 
 
-def _of_set(found: Mapping[str, Any]) -> dict[str, Any]:
+def row_of_set(found: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a set."""
     channels = found["channels"]
     behind = sum(channel["behind"] for channel in channels)

@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 
@@ -25,23 +26,36 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
             typer.echo("\t".join(cells))
         return
-    from rich import box
     from rich.console import Console
+
+    console = Console(markup=False)
+    table = table_of(rows, columns)
+    least = 2 + sum((each.min_width or 0) + 3 for each in table.columns)
+    console.width = max(console.width, least)
+    console.print(table)
+
+
+def table_of(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], *, is_cut: bool = False
+) -> "Table":
+    """As a terminal has it; what does not fit is folded, or cut where each row has one line."""
+    from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    least = 2
     for column in columns:
         first = column == columns[0]  # what a next command is given: never cut
         words = column.split("_")
         width = max(map(len, words + [_shown(row[column]) for row in rows if first]))
-        least += width + 3
-        table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
+        table.add_column(
+            " ".join(words),
+            no_wrap=first or is_cut,
+            overflow="ellipsis" if is_cut else "fold",
+            min_width=width,
+        )
     for row in rows:
         table.add_row(*(_shown(row.get(column, "")) for column in columns))
-    console = Console(markup=False)
-    console.width = max(console.width, least)
-    console.print(table)
+    return table
 
 
 def print_fields(fields: dict[str, Any], *, json: bool) -> None:

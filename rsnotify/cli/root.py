@@ -23,6 +23,7 @@ UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 COMMANDS = {
     "serve": ("rsnotify.cli.serve", "Run the hub until SIGTERM or Ctrl-C."),
     "status": ("rsnotify.cli.administer", "Show the hub at a glance: its sets, readers and Redis."),
+    "top": ("rsnotify.cli.top", "Watch the hub at a glance: the sets that changed last first."),
     "health": ("rsnotify.cli.health", "Exit with 0 if the hub can be sent requests, else with 1."),
     "publish": ("rsnotify_client.commands.publish", "Publish changes to a set."),
     "relay": (
@@ -72,7 +73,7 @@ ROLES = {
     "A Source publishes": ("publish", "resources", "relay", "demo"),
     "A Destination follows and copies": ("subscribe", "mirror", "audit", "versions", "dump"),
     "Others that have no hub": ("bridge", "validate"),
-    "A hub is run": ("serve", "status", "health", "backup", "restore"),
+    "A hub is run": ("serve", "status", "top", "health", "backup", "restore"),
     "A hub is administered": ("sets", "tokens", "subscriptions"),
 }
 """For each part that somebody plays, the commands that belong to it."""

@@ -247,6 +247,9 @@ def asked(
     return patiently(partial(hub.ask, method, path, headers, body), patience_seconds)
 
 
+Search = Annotated[
+    str, Option("--search", metavar="TEXT", help="Only sets that have this in their names.")
+]
 SetName = Annotated[
     str,
     Argument(

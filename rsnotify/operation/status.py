@@ -149,6 +149,7 @@ class Status:
         }
         if bearer is not None and bearer.is_admin:
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
+            status["store"] |= _memory(reports[0])
         return status
 
     async def _sets(
@@ -182,6 +183,13 @@ def _of_this(report: Report) -> dict[str, Any]:
         "store": {"round_trip_seconds": round(trip, 6), "text": report.not_ready or answers},
         "following": {"age_seconds": round(age, 3), "text": f"journals seen {age:.1f} s ago"},
     }
+
+
+def _memory(report: Report) -> dict[str, int | None]:
+    """What Redis uses and may use, as far as it is known: of a Cluster it is not."""
+    used = int(report.total("rsnotify_redis_memory_bytes"))
+    limit = int(report.total("rsnotify_redis_memory_limit_bytes"))
+    return {"bytes": used or None, "max_bytes": limit or None}
 
 
 def _kept(numbers: SetNumbers | None) -> dict[str, Any]:

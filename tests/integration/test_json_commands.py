@@ -18,7 +18,7 @@ from tests.support.forks import Ended
 from tests.support.loading import ndjson
 from tests.support.running import TOKEN, RunningHub, clean_environment, rsnotify, until
 
-PRINTS_NO_RESULT = {"serve", "demo"}  # they run until they are ended
+PRINTS_NO_RESULT = {"serve", "demo", "top"}  # they run until they are ended
 
 
 def verbs(command, path: tuple[str, ...] = ()):

@@ -16,6 +16,7 @@ DIFFERENT = {
     "--data": "where a command talks to a hub, it finds its token there",
     "--max-bytes": "of a set, and of a package",
     "--moved": "the Source of a copy, that of a bridge, or the hub of a cursor",
+    "--once": "a copy, or a set, is brought up to date; the hub is looked at",
     "--port": "that of the hub is judged with all its settings, so that all mistakes are named",
     "--rate": "a demo makes changes, the others send requests",
     "--set": "the sets of a token, those that a hub makes, and that of a demo",
