@@ -3,6 +3,9 @@
 import asyncio
 import random
 import re
+import sys
+from collections import Counter
+from types import FrameType
 
 import pytest
 
@@ -282,6 +285,39 @@ async def test_over_a_connection_of_several_channels_likewise(hub, seed):
     told = Told(START, peer.taken)
     assert told.positions == hub.wanted
     assert told.cursor == hub.feed.tail.head
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+async def calls_of_a_push(loc: str, count: int) -> Counter[str]:
+    """Which Python functions a notification calls, with so many readers who want the same."""
+    hub = Hub()
+    readers = FilteredReaders(hub, hub.feed, Keepalive(send_timeout_seconds=60), WANTED)
+    for _ in range(count):
+        joined(readers, hub.feed.tail.head)
+    hub.push(loc)  # what is done only once is done
+    called: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(note)
+    try:
+        hub.push(loc)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+async def test_a_notification_is_chosen_and_rendered_once_for_all_who_want_the_same():
+    one, many = [await calls_of_a_push(OURS, count) for count in (1, 1_000)]
+    assert many - one == {Peer.write.__qualname__: 999}
+
+
+async def test_what_is_not_for_them_costs_no_more_for_many_than_for_one():
+    assert await calls_of_a_push(OTHERS, 1_000) == await calls_of_a_push(OTHERS, 1)
 
 
 # --- how many there may be -----------------------------------------------------------------------
