@@ -19,7 +19,11 @@ sub vcl_recv {
         || req.url ~ "[?&]offset=now") {
         return (pass);  # it carries a token, has no end, or is of this moment
     }
-    # One question, one key: `:` and `%3A` are the same, whatever order the parameters come in.
+    # One question, one key: `:` and `%3A` are the same, `/` and `%2F` in what a filter asks for,
+    # whatever order the parameters come in.
+    if (req.url ~ "\?") {
+        set req.url = regsuball(req.url, "/(?=[^?]*$)|%2f", "%2F");
+    }
     set req.url = std.querysort(regsuball(req.url, ":|%3a", "%3A"));
     return (hash);
 }

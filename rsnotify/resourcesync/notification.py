@@ -250,7 +250,12 @@ def canonical_query(pairs: Iterable[tuple[str, str]]) -> bytes:
     >>> canonical_query([("type", "image/*"), ("prefix", "http://a/~b")])
     b'prefix=http%3A%2F%2Fa%2F%7Eb&type=image%2F*'
     """
-    return urlencode(sorted(pairs), safe="*").replace("~", "%7E").encode()
+    return form_query(sorted(pairs))
+
+
+def form_query(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """A query as browsers encode a form."""
+    return urlencode([*pairs], safe="*").replace("~", "%7E").encode()
 
 
 def capability_list(set_name: str) -> str:

@@ -1,7 +1,8 @@
 """What a request asks a stream for: from which offset on, and whether it waits.
 
 An offset is a position, written in one way only. The same question can be written in many ways, and
-for a cache each is another one: so one way is canonical, that of the official clients.
+for a cache each is another one: so two ways count, the one that the protocol wants, and the one of
+its released clients.
 """
 
 from enum import Enum
@@ -11,10 +12,13 @@ from rsnotify.access.query import STREAM_QUESTION, Query, filter_of, parse_query
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.change_filter import Filter
-from rsnotify.resourcesync.notification import Kind, canonical_query
+from rsnotify.resourcesync.notification import Kind, form_query
 
 Live = Literal["long-poll", "sse"]
 LIVE: tuple[Live, ...] = ("long-poll", "sse")
+APPENDED = ("offset", "live", "cursor")
+"""What clients of TypeScript (0.2.7) and Python (0.1.0) append to an address, in this order."""
+
 CURSOR_DIGITS = 18  # of microseconds: those of the next thirty thousand years
 
 
@@ -35,7 +39,7 @@ class StreamQuestion(NamedTuple):
     live: Live | None
     cursor: int | None  # of the answer before
     is_canonical: bool
-    """Whether it is written as the official clients write it."""
+    """Whether it is written in a way that caches may share."""
 
     filter: Filter | None = None
 
@@ -52,12 +56,15 @@ def parse_stream_question(text: bytes, kind: Kind = "change") -> StreamQuestion:
         )
     found = Sentinel.BEGINNING if offset is None else parse_offset(offset)
     cursor = _parse_cursor(single(query, "cursor"))
-    return StreamQuestion(found, live, cursor, text == canonical(query), filter_of(query, kind))
+    return StreamQuestion(found, live, cursor, text in canonical(query), filter_of(query, kind))
 
 
-def canonical(query: Query) -> bytes:
-    """The query in the order and the encoding in which the official clients send it."""
-    return canonical_query((name, each) for name, values in query.items() for each in values)
+def canonical(query: Query) -> tuple[bytes, bytes]:
+    """The query with its parameters sorted, and with those at its end that clients append."""
+    pairs = sorted((name, each) for name, values in query.items() for each in values)
+    given = [pair for pair in pairs if pair[0] not in APPENDED]
+    appended = [(name, each) for name in APPENDED for each in query.get(name, ())]
+    return form_query(pairs), form_query([*given, *appended])
 
 
 def parse_offset(text: str) -> Offset:

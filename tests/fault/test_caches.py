@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from tests.support.running import RunningHub, until
 READERS = 40
 ASKED = "GET /streams/"
 NUMBERS = itertools.count()
+LOC = re.compile(rb"<loc>([^<]*)</loc>")
 
 Cache = Callable[[Path, int, str], list[str]]
 
@@ -88,15 +90,17 @@ async def behind(cache: Cache, folder: Path, **settings: str) -> AsyncIterator[B
 class Reader:
     """Follows a stream by long polls, as the official clients do."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, offset: str) -> None:
-        self._url, self._session = url, session
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, offset: str, wanted: dict[str, str]
+    ) -> None:
+        self._url, self._session, self._wanted = url, session, wanted
         self._offset, self._cursor = offset, ""
         self.got: list[str] = []
         self.cursors: list[str] = []  # of answers without changes
 
     async def run(self) -> None:
         while True:
-            asked = {"live": "long-poll", "offset": self._offset}
+            asked = {"live": "long-poll", "offset": self._offset} | self._wanted
             asked |= {"cursor": self._cursor} if self._cursor else {}
             url = URL(f"{self._url}?{urlencode(sorted(asked.items()))}", encoded=True)
             async with self._session.get(url) as answer:
@@ -110,11 +114,15 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(cache: Proxied, offset: str) -> AsyncIterator[list[Reader]]:
+async def reading(
+    cache: Proxied, offset: str, filters: Sequence[dict[str, str]] = ({},)
+) -> AsyncIterator[list[Reader]]:
+    """Readers of each filter in turn."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         url = f"{cache.url}/streams/dataset1"
-        readers = [Reader(url, session, offset) for _ in range(READERS)]
+        wanted = itertools.islice(itertools.cycle(filters), READERS)
+        readers = [Reader(url, session, offset, each) for each in wanted]
         tasks = [asyncio.create_task(reader.run()) for reader in readers]
         try:
             yield readers
@@ -141,6 +149,27 @@ async def test_a_change_costs_the_hub_two_requests_at_most(tmp_path, cache):
 
                 await until(all_have_it)
                 if number:  # by then all wait
+                    assert await both.asked() - before <= 2
+
+
+@CACHES
+async def test_readers_of_one_filter_share_requests_and_get_nothing_of_another(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        offset = (await both.hub.publish("http://example.com/first"))["until"]
+        prefixes = ["http://example.com/papers/", "http://example.com/theses/"]
+        filters = [{"change": "created", "prefix": prefix} for prefix in prefixes]
+        async with reading(both.cache, offset, filters) as readers:
+            names: dict[int, list[str]] = {0: [], 1: []}
+            for number in range(6):
+                before = await both.asked()
+                names[number % 2].append(f"{prefixes[number % 2]}{number}")
+                await both.hub.publish(names[number % 2][-1], change="created")
+
+                async def all_have_their_own() -> bool:
+                    return all(each.got == names[at % 2] for at, each in enumerate(readers))
+
+                await until(all_have_their_own)
+                if number > 1:  # by then all wait
                     assert await both.asked() - before <= 2
 
 
@@ -199,8 +228,55 @@ async def test_one_question_has_one_key_however_it_is_written(tmp_path, cache):
         assert (await both.asked() - before, len(bodies)) == (1, 1)
 
 
+IN_ALL = "prefix=http%3A%2F%2Fexample.com%2F"
+
+
 @CACHES
-@pytest.mark.parametrize("query", ["offset=-1", "live=long-poll&offset=-1", "offset=now"])
+async def test_one_filter_has_one_key_and_another_has_another(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        told = await both.hub.publish("http://example.com/a", "http://example.com/b")
+        offset = told["from"].replace(":", "%3A")
+        url = f"{both.cache.url}/streams/dataset1?live=long-poll&offset={offset}"
+        asked = [f"{url}&{IN_ALL}a&{IN_ALL}c"] * 3
+        if cache is varnishd:
+            raw = "prefix=http://example.com/"
+            asked += [f"{url}&{IN_ALL}c&{IN_ALL}a", f"{url}&{raw}a&{raw}c"]
+            asked += [f"{url.replace('?', f'?{raw}c&')}&{IN_ALL.lower()}a"]
+        before = await both.asked()
+        bodies = {(await get(each))[1] for each in asked}
+        assert await both.asked() - before == 1
+        (body,) = bodies
+        assert [each["loc"] for each in json.loads(body)] == ["http://example.com/a"]
+        appended = f"{both.cache.url}/streams/dataset1?{IN_ALL}a&offset={offset}&live=long-poll"
+        before = await both.asked()
+        assert [(await get(appended))[0] for _ in range(3)] == [200] * 3
+        assert await both.asked() - before == 1
+        for query, locs in ((f"{IN_ALL}b", ["b"]), (IN_ALL, ["a", "b"])):
+            _, body = await get(f"{url}&{query}")
+            assert [each["loc"][-1] for each in json.loads(body)] == locs
+        assert (await get(f"{url}&prefix=papers"))[0] == 400
+
+
+@CACHES
+async def test_a_list_with_a_filter_passes_and_is_of_this_moment(tmp_path, cache):
+    async with behind(cache, tmp_path) as both:
+        told = await both.hub.publish("http://example.com/a", "http://example.com/b")
+        url = f"{both.cache.url}/dataset1/changelist.xml?from={told['from']}"
+        for name in ("a", "b", "a", "b"):
+            _, body = await get(f"{url}&{IN_ALL}{name}")
+            assert set(LOC.findall(body)) == {b"http://example.com/" + name.encode()}
+        await both.hub.publish("http://example.com/a2")
+        _, body = await get(f"{url}&{IN_ALL}a")
+        assert LOC.findall(body)[-1] == b"http://example.com/a2"
+        await both.hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+        assert (await get(f"{url}&{IN_ALL}a"))[0] == 404
+
+
+@CACHES
+@pytest.mark.parametrize(
+    "query",
+    ["offset=-1", "live=long-poll&offset=-1", "offset=now", f"live=long-poll&offset=-1&{IN_ALL}"],
+)
 async def test_nobody_without_the_right_is_answered_from_a_cache(tmp_path, cache, query):
     async with behind(cache, tmp_path) as both:
         hub, url = both.hub, f"{both.cache.url}/streams/closed?{query}"

@@ -71,9 +71,11 @@ WAYS = pytest.mark.parametrize("live", ["long-poll", "sse"])
 
 
 @asynccontextmanager
-async def following(client, folder: Path, hub: RunningHub, live: str, offset: str):
+async def following(
+    client, folder: Path, hub: RunningHub, live: str, offset: str, wanted: str = ""
+):
     words, environment = client(folder)
-    url = f"{hub.url}/streams/dataset1"
+    url = f"{hub.url}/streams/dataset1{wanted}"
     async with running(*words, url, live, offset, **environment) as program:
         yield program
 
@@ -122,6 +124,27 @@ async def test_a_client_has_each_change_once_whatever_is_killed(hub, tmp_path, c
         await hub.kill()
         await hub.start()
         await publish(hub, names, 3)
+        await copy.has(program, names)
+
+
+@CLIENTS
+@WAYS
+async def test_a_client_whose_address_has_a_filter_gets_that_part(hub, tmp_path, client, live):
+    wanted = "?change=created&prefix=http%3A%2F%2Fexample.com%2Fpapers%2F"
+    folder, names, copy = tmp_path / "client", list[str](), Copy()
+    folder.mkdir()
+
+    async def publish_papers() -> None:
+        for number in range(len(names), len(names) + 3):
+            await hub.publish("http://example.com/pages/1", change="created")
+            await hub.publish(f"http://example.com/papers/{number}", change="created")
+            await hub.publish(f"http://example.com/papers/{number}")
+            names.append(f"{number}")
+
+    await publish_papers()
+    async with following(client, folder, hub, live, copy.offset, wanted) as program:
+        await copy.has(program, names)
+        await publish_papers()
         await copy.has(program, names)
 
 

@@ -217,7 +217,11 @@ async def test_a_set_made_again_has_other_tags(hub):
     [
         ("offset=-1", "public, max-age=60"),
         ("offset=%2D1", "no-store"),
-        ("offset=-1&cursor=1", "no-store"),
+        ("offset=-1&cursor=1", "public, max-age=60"),
+        ("cursor=1&offset=-1", "public, max-age=60"),
+        ("offset=-1&prefix=http%3A%2F%2Fexample.com%2F", "public, max-age=60"),
+        ("prefix=http%3A%2F%2Fexample.com%2F&offset=-1", "public, max-age=60"),
+        ("prefix=http%3A%2F%2Fexample.com%2F&cursor=1&offset=-1", "no-store"),
         ("offset=now", "no-store"),
     ],
 )

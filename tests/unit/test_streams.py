@@ -28,6 +28,8 @@ AT = Position.parse(TEXT)
         (f"live=long-poll&offset={ENCODED}", AT, "long-poll", None),
         (f"cursor=17&live=sse&offset={ENCODED}", AT, "sse", 17),
         ("cursor=1&offset=-1", Sentinel.BEGINNING, None, 1),
+        ("offset=-1&live=long-poll", Sentinel.BEGINNING, "long-poll", None),
+        (f"offset={ENCODED}&live=long-poll&cursor=17", AT, "long-poll", 17),
     ],
 )
 def test_a_canonical_question_is_understood(text, offset, live, cursor):
@@ -40,6 +42,8 @@ def test_a_question_for_a_part_is_canonical_where_its_parameters_are_sorted():
     assert asked.is_canonical
     assert asked.filter == Filter(prefix=["http://b/", "http://a/"], change=["created"])
     assert not parse_stream_question(f"offset=-1&{wanted}&change=created".encode()).is_canonical
+    appended = f"change=created&{wanted}&offset=-1&live=long-poll&cursor=1"
+    assert parse_stream_question(appended.encode()).is_canonical
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,9 @@ def test_a_question_for_a_part_is_canonical_where_its_parameters_are_sorted():
     [
         f"offset={TEXT}",
         f"offset={ENCODED.lower().replace('t', 'T').replace('z', 'Z')}",
-        f"offset={ENCODED}&cursor=1",
+        f"cursor=1&offset={ENCODED}&live=long-poll",
+        f"offset={ENCODED}&cursor=1&live=long-poll",
+        f"offset={ENCODED}&prefix=http%3A%2F%2Fa%2F&live=long-poll",
         "offset=%2D1",
         "offset=-1&",
         "access_token=x&offset=-1&",

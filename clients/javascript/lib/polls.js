@@ -35,9 +35,14 @@ export function streamBeside(url, cursor) {
 export function question(url, asked) {
   const address = new URL(url);
   for (const [name, value] of Object.entries(asked)) address.searchParams.set(name, value);
-  address.searchParams.sort();
+  const pairs = [...address.searchParams].sort(
+    ([name, value], [other, its]) => compare(name, other) || compare(value, its),
+  );
+  address.search = new URLSearchParams(pairs).toString();
   return address.href;
 }
+
+const compare = (one, other) => (one < other ? -1 : Number(one > other));
 
 /** What `openChannel` gives; `refusal` makes the error that an answer stands for. */
 export async function openPolls(web, url, cursor, refusal) {

@@ -22,6 +22,7 @@ import { parseDocument } from "../lib/document.js";
 import { HistoryGone, NotJoined, Rejected, TryAgain } from "../lib/errors.js";
 import { Furthest } from "../lib/furthest.js";
 import { readNotification, withPositions } from "../lib/notification.js";
+import { question } from "../lib/polls.js";
 import { positionOf } from "../lib/position.js";
 import { delaySeconds, LONGEST_SECONDS } from "../lib/retry.js";
 import { Mailbox } from "../lib/shared.js";
@@ -39,6 +40,18 @@ import {
 const EXAMPLES = new URL("../../../tests/specification/examples/", import.meta.url);
 const example = (name) => readFileSync(new URL(`${name}.xml`, EXAMPLES), "utf8");
 const at = (second) => `2026-11-20T00:00:${String(second).padStart(2, "0")}.000000Z`;
+
+describe("questions to streams", () => {
+  test("the parameters stand in the order of their names, and then of their values", () => {
+    const url = "http://a/streams/b?type=image/*&prefix=http://b/&change=created&prefix=http://a/~b";
+    assert.equal(
+      question(url, { offset: "2026-11-20T21:34:00.123456Z", live: "long-poll", cursor: "7" }),
+      "http://a/streams/b?change=created&cursor=7&live=long-poll" +
+        "&offset=2026-11-20T21%3A34%3A00.123456Z" +
+        "&prefix=http%3A%2F%2Fa%2F%7Eb&prefix=http%3A%2F%2Fb%2F&type=image%2F*",
+    );
+  });
+});
 
 describe("positions", () => {
   const known = {
