@@ -1,8 +1,19 @@
-// What the page decides without the page: how a document is shown as text.
+// What the page decides without the page: how a document is shown as text, what a line of time shows.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
+import {
+  barsOf,
+  endFor,
+  hoursOf,
+  minuteOf,
+  momentOf,
+  moved,
+  pathOf,
+  stepFor,
+  stretchOf,
+} from "../../rsnotify/web/static/minutes.js";
 import { entryIn } from "../../rsnotify/web/static/xml.js";
 
 describe("the entry of a list", () => {
@@ -14,4 +25,80 @@ describe("the entry of a list", () => {
     ["<urlset></urlset>", ""],
   ];
   for (const [xml, shown] of table) test(`of ${xml}`, () => assert.equal(entryIn(xml), shown));
+});
+
+const NOON = minuteOf("2026-11-20T12:00:00.000000Z");
+
+describe("a minute", () => {
+  const table = [
+    ["2026-11-20T12:00:00.000000Z", NOON],
+    ["2026-11-20T12:00:00.000001Z", NOON + 1],
+    ["2026-11-20T12:00:59.999999Z", NOON + 1],
+    ["2026-11-20T12:01:00.000000Z", NOON + 1],
+  ];
+  for (const [position, minute] of table) {
+    test(`of ${position} ends where a stretch with it may end`, () => assert.equal(minuteOf(position), minute));
+  }
+  test("has a moment, which is its end", () => assert.equal(momentOf(NOON), "2026-11-20T12:00:00Z"));
+});
+
+describe("a line of time", () => {
+  for (const [pixels, step] of [[4320, 1], [4319, 2], [864, 5], [863, 10], [288, 15], [72, 60], [0, 60]]) {
+    test(`of ${pixels} pixels has bars of ${step} minutes`, () => assert.equal(stepFor(pixels), step));
+  }
+  test("ends where a bar ends", () => {
+    assert.deepEqual([NOON, NOON + 1].map((minute) => endFor(minute, 30)), [NOON, NOON + 30]);
+  });
+  test("counts what lies in its day", () => {
+    const minutes = new Map([[NOON - 1440, 7], [NOON - 1439, 1], [NOON - 30, 2], [NOON - 29, 3], [NOON, 4], [NOON + 1, 7]]);
+    const bars = barsOf(minutes, NOON, 30);
+    assert.deepEqual([bars.length, bars[0], bars[46], bars[47]], [48, 1, 2, 7]);
+  });
+  test("shows a few beside many, and nothing where there is none", () => {
+    assert.equal(pathOf([0, 100, 1, 0, 25]), "M1,1v-1.000h.75V1zM2,1v-0.100h.75V1zM4,1v-0.500h.75V1z");
+    assert.equal(pathOf([0, 0]), "");
+  });
+  test("has a word every few hours of this place, and names the day at midnight", () => {
+    const found = hoursOf(NOON, 6);
+    assert.ok(found.length === 4 || found.length === 5, found.length);
+    for (const [minute, text] of found) {
+      const time = new Date(minute * 60_000);
+      assert.equal(time.getHours() % 6, 0);
+      assert.match(text, time.getHours() ? /^\d\d:00$/ : /^20 Nov$/);
+    }
+  });
+});
+
+describe("a stretch", () => {
+  const drawn = [
+    [[-61, -40], [-90, -30]],
+    [[-40, -61], [-90, -30]],
+    [[-60, -60], [-60, -30]],
+    [[0, 0], [-30, 0]],
+    [[-10, 500], [-30, 0]],
+    [[-9999, -1440], [-1440, -1410]],
+  ];
+  for (const [[one, other], [from, until]] of drawn) {
+    test(`from ${one} to ${other} is of whole bars of the day`, () => {
+      assert.deepEqual(stretchOf(NOON + one, NOON + other, NOON, 30), [NOON + from, NOON + until]);
+    });
+  }
+  const keys = [
+    [0, "ArrowRight", [-90, -60]],
+    [0, "PageUp", [-90, -60]],
+    [0, "ArrowLeft", [-150, -60]],
+    [0, "Home", [-1440, -60]],
+    [0, "End", [-90, -60]],
+    [1, "ArrowUp", [-120, -30]],
+    [1, "PageUp", [-120, 0]],
+    [1, "ArrowDown", [-120, -90]],
+    [1, "Home", [-120, -90]],
+    [1, "End", [-120, 0]],
+  ];
+  for (const [edge, key, [from, until]] of keys) {
+    test(`whose edge ${edge} is moved by ${key} keeps a bar, and the day`, () => {
+      assert.deepEqual(moved([NOON - 120, NOON - 60], edge, key, NOON, 30), [NOON + from, NOON + until]);
+    });
+  }
+  test("is moved by no other key", () => assert.equal(moved([0, 30], 0, "Tab", 30, 30), undefined));
 });

@@ -1,21 +1,23 @@
-/** The latest changes of the set as a table, or those after a shared moment. */
+/** The latest changes of the set as a table, or those of a stretch of time that is shared. */
 
 import { get, setPath } from "./api.js";
-import { clock, listed, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
-import { history, PAST as ROWS } from "./following.js";
+import { clock, keepRows, listed, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { history as changesOf, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
+import { clear } from "./timeline.js";
 
 const PAUSE_MS = 200; // between two drawings
 
 const body = table(the.latest, "Latest changes", "When", "What", "Resource");
-body.closest(".scroll").append(the.nothing);
+body.closest(".scroll").append(the.nothing, the.more);
 const { filter } = the;
-const from = asked.get("from"); // the moment that is shared
-let moment = null; // the changes after it, the oldest first
+const drawn = new Map(); // rows by what they show, so that the focus stays in them
+let stretch = null; // `{from, until}` that is shared; without `until` it is all after `from`
+let moment = null; // its changes, the oldest first
 let newest = []; // the newest change first
 let standing = []; // what is shown
 let timer = 0;
-let drawn = 0;
+let lastDrawn = 0;
 let isPaused = false;
 
 export function add(changes) {
@@ -34,23 +36,54 @@ export function addGap(after, until) {
   add([]);
 }
 
+/** The changes of a stretch; of none, the latest. */
+export function show(wanted) {
+  stretch = wanted;
+  moment = stretch && [];
+  the.moment.hidden = the.more.hidden = !stretch;
+  the["changes-title"].textContent = stretch ? "Changes of a stretch" : "Latest changes";
+  draw();
+  if (stretch) readOn();
+}
+
+/** The next changes of the stretch. */
+async function readOn() {
+  const mine = stretch;
+  const { from, until } = stretch;
+  try {
+    const found = await changesOf({ from: moment.at(-1)?.datetime ?? from });
+    if (mine !== stretch) return;
+    const within = found.filter(({ datetime }) => !until || datetime <= until);
+    moment = moment.concat(within);
+    const isAll = within.length < ROWS;
+    the.more.hidden = isAll;
+    the.moment.firstElementChild.textContent =
+      `${isAll ? "All" : `The first ${moment.length}`} changes after ${from}${until ? ` up to ${until}` : ""}, the oldest first.`;
+    draw();
+  } catch ({ message }) {
+    if (mine === stretch) problem(message);
+  }
+}
+
 const firstOf = (changes) => changes.find(({ datetime }) => datetime)?.datetime;
 
 export const last = () => firstOf(newest);
 
 function schedule() {
-  if (!isPaused && !moment) timer ||= setTimeout(draw, drawn + PAUSE_MS - performance.now());
+  if (!isPaused && !moment) timer ||= setTimeout(draw, lastDrawn + PAUSE_MS - performance.now());
 }
 
 function draw() {
-  [timer, drawn] = [0, performance.now()];
+  [timer, lastDrawn] = [0, performance.now()];
   if (moment || !isPaused) standing = moment ?? newest;
   const wanted = filter.value.trim().toLowerCase();
   const rows = standing.filter((each) => each.gap || `${each.change} ${each.loc}`.toLowerCase().includes(wanted));
-  the.share.disabled = !firstOf(standing);
+  the.share.disabled = !stretch && !firstOf(standing);
   the.nothing.textContent = rows.length ? "" : standing.length ? "None of those shown has this in it."
-    : "No change yet. The first one appears here.";
-  body.replaceChildren(...rows.map(rowOf));
+    : stretch ? "No change in this stretch." : "No change yet. The first one appears here.";
+  for (const each of rows) if (!drawn.has(each)) drawn.set(each, rowOf(each));
+  keepRows(body, rows.map((each) => drawn.get(each)));
+  for (const each of drawn.keys()) if (!standing.includes(each)) drawn.delete(each);
 }
 
 function rowOf({ gap, datetime, change, loc }) {
@@ -69,9 +102,15 @@ the.pause.onclick = ({ target }) => {
   schedule();
 };
 filter.oninput = draw;
+the.more.onclick = readOn;
+the.moment.lastElementChild.href = `?set=${set.name}`;
+the.moment.lastElementChild.onclick = (event) => {
+  event.preventDefault();
+  clear();
+};
 the.share.onclick = ({ target }) => {
   const [, before] = standing.filter(({ datetime }) => datetime); // from there the newest is the first
-  const shared = new URLSearchParams({ set: set.name, from: from ?? before?.datetime ?? set.created });
+  const shared = new URLSearchParams({ set: set.name, ...(stretch ?? { from: before?.datetime ?? set.created }) });
   toClipboard(new URL(`?${shared}`, location).href, target);
 };
 submits(the.lookup, async () => {
@@ -90,12 +129,4 @@ if (asked.has("loc")) {
   the.lookup.requestSubmit();
 }
 
-if (from) {
-  history({ from }).then((changes) => {
-    moment = changes;
-    the.moment.prepend(`${changes.length === ROWS ? `The first ${ROWS}` : "All"} changes after ${from}, the oldest first. `);
-    the.moment.firstElementChild.href = `?set=${set.name}`;
-    the.moment.hidden = false;
-    draw();
-  }, ({ message }) => problem(message));
-}
+if (asked.get("from")) show(Object.fromEntries([...asked].filter(([name]) => ["from", "until"].includes(name))));

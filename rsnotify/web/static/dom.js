@@ -77,6 +77,17 @@ export function table(place, ariaLabel, ...columns) {
   return body;
 }
 
+/** Only these rows, in this order. A row that stays keeps the focus; one that leaves hands it to the row in its place. */
+export function keepRows(body, wanted) {
+  const focused = document.activeElement;
+  const place = [...body.rows].findIndex((each) => each.contains(focused));
+  for (const each of [...body.rows]) if (!wanted.includes(each)) each.remove();
+  wanted.forEach((each, at) => { if (body.rows[at] !== each) body.insertBefore(each, body.rows[at] ?? null); });
+  if (place === -1 || document.activeElement === focused) return;
+  const next = body.contains(focused) ? focused : body.rows[Math.min(place, body.rows.length - 1)]?.querySelector("a");
+  (next ?? body.closest(".scroll")).focus({ preventScroll: true });
+}
+
 export function submits(form, work) {
   form.onsubmit = (event) => {
     event.preventDefault();

@@ -15,14 +15,14 @@ let leaving = new AbortController();
 let begun = null; // where this page began
 let hasPast = false;
 
-/** `from` a position or `until` one. */
-export async function history(part) {
-  const query = new URLSearchParams({ ...part, limit: PAST });
+/** `from` a position or `until` one; so many changes at most. */
+export async function history(part, limit = PAST) {
+  const query = new URLSearchParams({ ...part, limit });
   const { entries } = parseDocument(await read(address(`${set.name}/changelist.xml?${query}`)));
   return entries.map(({ loc, md: { change = "", datetime = "" } }) => ({ loc, change, datetime }));
 }
 
-/** `by` has `past(changes)`, `notification(changes)`, `state(text, isBad)` and `gap(after, from)`. */
+/** `by` has `began()`, `past(changes)`, `notification(changes)`, `state(text, isBad)` and `gap(after, from)`. */
 export function follow(by) {
   heard = by;
   join();
@@ -59,7 +59,10 @@ function stands({ state, position, error }) {
   else if (state === "catching-up") become("catching up…");
   else {
     cursor = position ?? cursor;
-    begun ??= position;
+    if (begun === null) {
+      begun = position;
+      heard.began();
+    }
     if (!hasPast) past();
     become("live");
   }

@@ -8,6 +8,7 @@ import { rights, set } from "./here.js";
 import * as picture from "./picture.js";
 import "./snippets.js";
 import { count, readersOf, watch } from "./status.js";
+import * as timeline from "./timeline.js";
 import { token } from "./token.js";
 
 const answer = the.publish.querySelector("output");
@@ -19,7 +20,14 @@ the["may-not"].hidden = rights.publish;
 the.loc.value = SAMPLE;
 the["may-not"].firstElementChild.textContent = token() ? "Your token may not publish to this set." : "Making changes needs a token.";
 
+timeline.open((stretch) => {
+  const asked = new URLSearchParams({ set: set.name, ...stretch });
+  history.replaceState(history.state, "", `?${asked}`.replaceAll("%3A", ":")); // the address shares it
+  changes.show(stretch);
+});
+
 following.follow({
+  began: timeline.read,
   state: (text, isBad) => {
     say(the.health, text, isBad);
     look();
@@ -27,6 +35,7 @@ following.follow({
   },
   gap: (after, from) => {
     changes.addGap(after, from);
+    timeline.read();
     picture.gap();
   },
   past: (past) => {
@@ -35,6 +44,7 @@ following.follow({
   },
   notification: (those) => {
     changes.add(those);
+    timeline.add(those);
     look();
     picture.arrived(those.length);
   },

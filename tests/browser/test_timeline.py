@@ -1,0 +1,161 @@
+"""The line of time of a set: a stretch of it is chosen by hand, and its address shares it."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.conftest import opened, tab_to
+from tests.browser.test_page import PHONE, latest, no_violations, shown
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+READ = 10_000  # changes that are read without being asked
+PAGE = 50
+
+
+def says(page: Page):
+    return page.locator("#day-says")
+
+
+async def at(page: Page, share: float) -> tuple[float, float]:
+    """A point of the line, so much of its width from its left."""
+    box = await page.locator("#line").bounding_box()
+    assert box is not None
+    return box["x"] + share * (box["width"] - 1), box["y"] + box["height"] / 2
+
+
+async def drag(page: Page, one: float, other: float) -> None:
+    await page.mouse.move(*await at(page, one))
+    await page.mouse.down()
+    await page.mouse.move(*await at(page, (one + other) / 2))
+    await page.mouse.move(*await at(page, other))
+    await page.mouse.up()
+
+
+def asked(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+async def test_a_drag_shows_a_stretch_and_whoever_opens_its_address_sees_the_same(
+    chromium, page_hub, set_name
+):
+    await page_hub.publish("http://example.com/0", "http://example.com/1", set_name=set_name)
+    async with opened(chromium, page_hub, set_name) as page:
+        await expect(says(page)).to_contain_text("2 changes; most from")
+        await drag(page, 0.2, 0.1)
+        await expect(page.locator("#nothing")).to_have_text("No change in this stretch.")
+        await drag(page, 0.9, 1)
+        await expect(latest(page)).to_have_text(["http://example.com/0", "http://example.com/1"])
+        await expect(says(page)).to_contain_text(": 2 changes")
+        await no_violations(page)
+        await page.emulate_media(color_scheme="dark")
+        await no_violations(page, "color-contrast")
+        assert set(asked(page)) == {"set", "from", "until"}
+        told = await page.locator("#moment").text_content(), await says(page).text_content()
+        await page.reload()
+        await expect(latest(page)).to_have_text(["http://example.com/0", "http://example.com/1"])
+        await expect(says(page)).to_have_text(told[1] or "")
+        await expect(page.locator("#moment")).to_have_text(told[0] or "")
+        await page.click("#whole")
+        assert set(asked(page)) == {"set"}
+        assert await shown(page) == ["1", "0"]
+
+
+async def test_a_keyboard_chooses_a_stretch_and_lets_it_go(page, page_hub, set_name):
+    await page_hub.publish("http://example.com/0", set_name=set_name)
+    await expect(says(page)).to_contain_text("1 change;")
+    await tab_to(page, "[role=slider][aria-label=From]")
+    await page.keyboard.press("End")
+    await expect(page.locator("#moment")).to_contain_text("All changes after")
+    await expect(says(page)).to_contain_text(": 1 change")
+    wide = asked(page)
+    await page.keyboard.press("PageDown")
+    await page.wait_for_url(lambda url: parse_qs(urlsplit(url).query)["from"] != wide["from"])
+    assert asked(page)["until"] == wide["until"]
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#moment")).to_be_hidden()
+    assert set(asked(page)) == {"set"}
+
+
+async def test_a_finger_chooses_a_stretch(chromium, page_hub, set_name):
+    await page_hub.publish("http://example.com/0", set_name=set_name)
+    async with opened(chromium, page_hub, set_name, has_touch=True, **PHONE) as page:
+        await expect(says(page)).to_contain_text("1 change;")
+        session = await page.context.new_cdp_session(page)
+        for kind, share in (("touchStart", 0.5), ("touchMove", 0.8), ("touchMove", 1)):
+            x, y = await at(page, share)
+            points = [{"x": x, "y": y}]
+            await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        await session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        await expect(page.locator("#moment")).to_contain_text("All changes after")
+        await expect(latest(page)).to_have_text("http://example.com/0")
+
+
+async def test_an_edge_is_moved_by_a_drag_that_begins_on_it(page, page_hub, set_name):
+    await drag(page, 0.3, 0.6)
+    before = asked(page)
+    await drag(page, 0.6, 0.8)
+    after = asked(page)
+    assert (after["from"], after["until"] > before["until"]) == (before["from"], True)
+
+
+async def test_each_change_that_comes_is_counted(page, page_hub, set_name):
+    await expect(says(page)).to_have_text("No change in these 24 hours.")
+    for count in ("1 change;", "2 changes;"):
+        await page_hub.publish("http://example.com/0", set_name=set_name)
+        await expect(says(page)).to_contain_text(count)
+
+
+async def test_what_is_not_read_is_said_and_read_when_it_is_asked_for(chromium, page_hub, set_name):
+    for part in range(2):
+        locs = [f"http://example.com/{part}/{n}" for n in range(READ // 2)]
+        await page_hub.publish(*locs, set_name=set_name)
+    async with opened(chromium, page_hub, set_name) as page:
+        await expect(says(page)).to_contain_text("10,000 changes;")
+        await expect(page.locator("#read-on")).to_be_hidden()
+        await page_hub.publish("http://example.com/more", set_name=set_name)
+        await expect(says(page)).to_contain_text("10,001 changes;")
+        await page.reload()
+        await expect(says(page)).to_contain_text("10,000 changes;")
+        await expect(says(page)).to_contain_text("is not read yet")
+        await page.click("#read-on")
+        await expect(says(page)).to_contain_text("10,001 changes;")
+        await expect(says(page)).not_to_contain_text("is not read")
+
+
+async def test_the_day_before_is_a_line_of_its_own(page, page_hub, set_name):
+    await page_hub.publish("http://example.com/0", set_name=set_name)
+    await expect(says(page)).to_contain_text("1 change;")
+    await page.click("#day-before")
+    await expect(page.locator("#day-title")).to_contain_text("24 hours until")
+    await expect(says(page)).to_have_text("No change in these 24 hours.")
+    await page.click("#day-after")
+    await expect(page.locator("#day-title")).to_have_text("The last 24 hours")
+    await expect(says(page)).to_contain_text("1 change;")
+
+
+async def test_a_stretch_is_shown_fifty_changes_at_a_time(chromium, page_hub, set_name):
+    made = await page_hub.publish(
+        *(f"http://example.com/{n}" for n in range(PAGE + 1)), set_name=set_name
+    )
+    shared = f"{set_name}&from={made['from']}&until={made['until']}"
+    async with opened(chromium, page_hub, shared) as page:
+        await expect(page.locator("#moment")).to_contain_text("The first 50 changes")
+        assert len(await shown(page)) == PAGE
+        await page.click("#more")
+        await expect(page.locator("#moment")).to_contain_text("All changes after")
+        assert len(await shown(page)) == PAGE + 1
+        await expect(page.locator("#more")).to_be_hidden()
+
+
+async def test_the_focus_stays_in_the_table_when_its_row_leaves(page, page_hub, set_name):
+    await page_hub.publish("http://example.com/old", set_name=set_name)
+    link = page.locator("#latest td.loc a")
+    await link.focus()
+    await page_hub.publish("http://example.com/new", set_name=set_name)
+    await expect(link).to_have_count(2)
+    await expect(link.last).to_be_focused()
+    await page_hub.publish(*(f"http://example.com/{n}" for n in range(PAGE)), set_name=set_name)
+    await expect(latest(page).first).to_have_text("http://example.com/49")
+    await expect(page.locator("#latest tr:nth-child(2) a").first).to_be_focused()  # in its place
