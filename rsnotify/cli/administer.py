@@ -22,6 +22,7 @@ commands.add_typer(sets, name="sets")
 
 ADDRESSES = (
     "describedby",
+    "license",
     "resourcelist",
     "resourcedump",
     "changelist",
@@ -156,6 +157,9 @@ def edit_set(
         Option("--filters/--no-filters", help="Whether readers may ask for types and collections."),
     ] = None,
     tombstones: Tombstones = None,
+    title: Annotated[
+        str | None, Option(metavar="TEXT", help="What people call it; empty: its name.")
+    ] = None,
     iiif: Annotated[
         str | None,
         Option(metavar="TYPE", help="What its resources are to IIIF: Manifest, Collection; none."),
@@ -180,6 +184,8 @@ def edit_set(
         if name_of_address in chosen:
             raise typer.BadParameter(f"--address {name_of_address} is given twice")
         chosen[name_of_address] = url
+    if title is not None:
+        chosen["title"] = title or None
     if max_bytes is not None:
         chosen["max_bytes"] = max_bytes or None
     if iiif is not None:

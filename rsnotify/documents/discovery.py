@@ -1,4 +1,4 @@
-"""Discovery over HTTP: Source Description, Capability Lists in both versions, robots.txt.
+"""Discovery over HTTP: Source Description, Capability Lists in both versions, DCAT, robots.txt.
 
 Private sets are not in documents about all sets. A capability is listed as soon as its document
 exists. Where the Source has a document of its own, it is listed instead of the hub's.
@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.query import form_of
+from rsnotify.documents import dcat
 from rsnotify.documents.documents import (
     Offered,
     capabilities,
@@ -23,15 +24,15 @@ from rsnotify.documents.documents import (
     socket_capabilities,
     source_description,
 )
-from rsnotify.documents.responses import DocumentInfo, KeptDocuments, SetAdmission
+from rsnotify.documents.responses import DocumentInfo, KeptDocuments, SetAdmission, query_of
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
-from rsnotify.resourcesync.forms import XML, Form
+from rsnotify.resourcesync.forms import JSONLD, TURTLE, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
-from rsnotify.resourcesync.notification import capability_list
+from rsnotify.resourcesync.notification import ChannelName, capability_list
 from rsnotify.resourcesync.xml_writer import (
     Document,
     Md,
@@ -92,16 +93,17 @@ class Template(NamedTuple):
 
     def write(self, base: str) -> bytes:
         """The document for this base URL."""
-        written = escape(base) if self.form is XML else base
+        written = escape(base) if self.form is XML else base  # a checked host needs no more
         return self.content.replace(BASE.encode(), written.encode())
 
 
 class Descriptions:
-    """Renders Source Descriptions."""
+    """Renders Source Descriptions, and what they are in DCAT."""
 
-    def __init__(self, journals: Journals, describedby: str | None) -> None:
+    def __init__(self, journals: Journals, describedby: str | None, email: str | None) -> None:
         self._journals = journals
         self._describedby = describedby
+        self._email = email
         self._rendering = SingleFlight[tuple[int, str], Template]("Source Description")
         self._templates: dict[str, Template] = {}  # by form
 
@@ -115,6 +117,23 @@ class Descriptions:
 
     async def _render(self, form: Form) -> Template:
         revision, changed = self._journals.known.revision, self._journals.known.changed
+        write = self._catalog if form in (TURTLE, JSONLD) else self._description
+        content = await write(form)
+        digest = blake2b(content, digest_size=12).digest()
+        template = Template(revision, form, content, digest, changed)
+        self._templates[form.name] = template
+        return template
+
+    async def _catalog(self, form: Form) -> bytes:
+        hub = dcat.catalog(BASE, self._journals.known.changed, self._email)
+        parts = dcat.render_things([hub], form)
+        for some in slices(public_sets(self._journals)):
+            for record in some:
+                parts += dcat.render_things(dcat.listed(BASE, record), form)
+            await let_others_go_on()
+        return b"".join((dcat.head(form), dcat.between(form).join(parts), dcat.foot(form)))
+
+    async def _description(self, form: Form) -> bytes:
         frame = source_description(BASE, (), self._describedby)
         parts = []
         for some in slices(public_sets(self._journals)):
@@ -130,11 +149,13 @@ class Descriptions:
         else:
             head, foot = json_frame(frame.md or Md(), frame.links, "documents")
             between = b",\n"
-        content = b"".join((head, between.join(parts), foot))
-        digest = blake2b(content, digest_size=12).digest()
-        template = Template(revision, form, content, digest, changed)
-        self._templates[form.name] = template
-        return template
+        return b"".join((head, between.join(parts), foot))
+
+
+def _asked(request: Request, form: Form) -> Form:
+    """This form, of a document that has no other at its address."""
+    query_of(request, ("access_token",))
+    return form
 
 
 def public_sets(journals: Journals) -> list[SetRecord]:
@@ -155,6 +176,7 @@ class Discovery:
         snapshots: Snapshots,
         *,
         describedby: str | None,
+        email: str | None = None,
         seconds_kept: Callable[[int], float] = kept_seconds,
     ) -> None:
         """`seconds_kept`: for how long what was made of so many sets is kept."""
@@ -164,14 +186,18 @@ class Discovery:
         self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
-        self._descriptions = Descriptions(journals, describedby)
+        self._email = email
+        self._descriptions = Descriptions(journals, describedby, email)
         self._kept_descriptions = KeptDocuments(KEPT_BYTES)
         self._kept = KeptDocuments(0)  # the newest: each is written for its tag, kept or not
         self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
         """The Source Description."""
-        base, form = self._base_url.base(request), form_of(request)
+        return await self._described(request, form_of(request))
+
+    async def _described(self, request: Request, form: Form) -> Response:
+        base = self._base_url.base(request)
         template = await self._descriptions.template(form)
         info = DocumentInfo(template.tag(base), template.changed, form=form)
         write = partial(template.write, base)
@@ -184,6 +210,32 @@ class Discovery:
     async def socket_capabilities(self, request: Request) -> Response:
         """The Capability List as version 0.8 has it, with ws:// addresses."""
         return await self._capability_list(request, socket_capabilities)
+
+    async def catalog_turtle(self, request: Request) -> Response:
+        """The hub and its public sets as a catalog of DCAT, in Turtle."""
+        return await self._described(request, _asked(request, TURTLE))
+
+    async def catalog_jsonld(self, request: Request) -> Response:
+        """The hub and its public sets as a catalog of DCAT, in JSON-LD."""
+        return await self._described(request, _asked(request, JSONLD))
+
+    async def dataset_turtle(self, request: Request) -> Response:
+        """A set as a dataset of DCAT, in Turtle."""
+        return await self._dataset(request, _asked(request, TURTLE))
+
+    async def dataset_jsonld(self, request: Request) -> Response:
+        """A set as a dataset of DCAT, in JSON-LD."""
+        return await self._dataset(request, _asked(request, JSONLD))
+
+    async def _dataset(self, request: Request, form: Form) -> Response:
+        requested = await self._admission.admit(request)
+        offered = await self._offers.of(requested.record)
+        head = await self._journals.head(ChannelName(requested.name, "change"))
+        thing = dcat.dataset(requested.base, offered, head, self._email)
+        content = dcat.render([thing], form)
+        tag = blake2b(content, digest_size=12).hexdigest()
+        info = requested._replace(form=form).info(tag, max(offered.changed, head))
+        return await self._kept.respond(request, info, lambda: content)
 
     async def of_set(self, request: Request) -> Response:
         """The set itself: on to its Capability List; a browser goes to its page."""

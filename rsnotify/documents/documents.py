@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, render_datetime
-from rsnotify.resourcesync.forms import JSON, XML, Form
+from rsnotify.resourcesync.forms import JSON, JSONLD, TURTLE, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import (
     FROM_HEADER,
@@ -121,7 +121,7 @@ def source_description(base: str, sets: Iterable[SetRecord], describedby: str | 
     return Document(
         root="urlset",
         md=Md(capability="description"),
-        links=tuple(_described(describedby)),
+        links=tuple(_described(describedby) or _in_dcat(base)),
         entries=tuple(_of_set(base, record) for record in sets),
     )
 
@@ -130,16 +130,26 @@ def _of_set(base: str, record: SetRecord) -> Entry:
     """A set, by the Capability List that is named first; if it is not
     the usual one, that is its alternate."""
     loc = base + capability_list(record.name)
-    links = tuple(_described(record.describedby))
+    links = _described(record.describedby)
     if record.sockets_first:
         links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
         loc = base + socket_capability_list(record.name)
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
-def _described(href: str | None) -> Iterator[Link]:
-    if href is not None:
-        yield Link(rel="describedby", href=href)
+def _described(href: str | None) -> tuple[Link, ...]:
+    return () if href is None else (Link(rel="describedby", href=href),)
+
+
+def _in_dcat(of: str) -> Iterator[Link]:
+    """What the hub itself says of this."""
+    for form in (JSONLD, TURTLE):
+        yield Link(rel="describedby", href=of + dcat_path(form), type=form.media_type)
+
+
+def dcat_path(form: Form) -> str:
+    """Behind the address of what is described."""
+    return "/dcat.ttl" if form is TURTLE else "/dcat.jsonld"
 
 
 def capabilities(base: str, offered: Offered) -> Document:
@@ -162,10 +172,11 @@ def _capability_list(
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
     alternate = Link(rel="alternate", href=base + twin(record.name), type=XML.media_type)
     channels = (channel(base, record, kind) for kind in KINDS)
+    of_set = f"{base}/{record.name}"
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
-        links=(up, alternate, *_described(record.describedby)),
+        links=(up, alternate, *(_described(record.describedby) or _in_dcat(of_set))),
         entries=(*_documents(base, offered), *channels),
     )
 

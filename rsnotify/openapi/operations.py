@@ -161,7 +161,8 @@ def _stream(question: tuple[str, ...]) -> Operation:
 
 _OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}, 302: {}}
 _FEED: Mapping[int, Content] = {200: {"application/atom+xml": ANY_TEXT}, 304: {}}
-_ACTIVITIES: Mapping[int, Content] = {200: {"application/ld+json": ANY_OBJECT}, 304: {}}
+_LINKED: Mapping[int, Content] = {200: {"application/ld+json": ANY_OBJECT}, 304: {}}
+_TURTLE: Mapping[int, Content] = {200: {"text/turtle": ANY_TEXT}, 304: {}}
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
 _OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
@@ -281,6 +282,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/{set}"): Operation("reader", {302: {}}, ("access_token",)),
     ("GET", "/{set}/capabilitylist.xml"): _document(),
     ("GET", "/{set}/capabilitylist-ws.xml"): _document(),
+    ("GET", "/dcat.ttl"): Operation("everybody", _TURTLE, ("access_token",), CONDITIONS),
+    ("GET", "/dcat.jsonld"): Operation("everybody", _LINKED, ("access_token",), CONDITIONS),
+    ("GET", "/{set}/dcat.ttl"): Operation("reader", _TURTLE, ("access_token",), CONDITIONS),
+    ("GET", "/{set}/dcat.jsonld"): Operation("reader", _LINKED, ("access_token",), CONDITIONS),
     ("GET", "/{set}/changelist.xml"): _document(CHANGE_LIST, 410),
     ("GET", "/{set}/changelist/{from_}.xml"): _document(CHANGE_LIST, 410),
     ("GET", change_list_index("{set}")): _document(),
@@ -292,9 +297,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/{set}/feed/{from_}.atom"): Operation(
         "reader", _FEED, ("access_token",), CONDITIONS, errors=(410,)
     ),
-    ("GET", "/{set}/activities"): Operation("reader", _ACTIVITIES, ("access_token",), CONDITIONS),
+    ("GET", "/{set}/activities"): Operation("reader", _LINKED, ("access_token",), CONDITIONS),
     ("GET", "/{set}/activities/{from_}"): Operation(
-        "reader", _ACTIVITIES, ("access_token",), CONDITIONS, errors=(410,)
+        "reader", _LINKED, ("access_token",), CONDITIONS, errors=(410,)
     ),
     ("GET", "/{set}/oai"): Operation("reader", _OAI, OAI, errors=(404,)),
     ("POST", "/{set}/oai"): Operation(

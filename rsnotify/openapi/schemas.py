@@ -36,6 +36,7 @@ from rsnotify.sets.options import (
     CHANNEL_OPTIONS,
     LEAST_BYTES,
     MOST_BYTES,
+    TITLE_CHARACTERS,
     SetOptions,
     SetRecord,
 )
@@ -283,6 +284,8 @@ def _limits(field: str) -> Json:
         return {"maxLength": URI_CHARACTERS, "pattern": _address(field)}
     if field in NUMBERS:
         return NUMBERS[field]
+    if field == "title":
+        return {"minLength": 1, "maxLength": TITLE_CHARACTERS}
     if field == "change":
         return {"enum": list(CHANGE_TYPES)}
     if field not in PATTERNS:

@@ -34,7 +34,7 @@ GRACE_SECONDS = 31 * 24 * 3600
 GRACE_DEFAULT_SECONDS = 24 * 3600  # none at all would stop whoever still uses the old token
 SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
-WEB_ADDRESSES = (*TOPICS, *CHANNEL_OPTIONS, "channel_hub")
+WEB_ADDRESSES = ("license", *TOPICS, *CHANNEL_OPTIONS, "channel_hub")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 

@@ -240,6 +240,7 @@ def _pull_routes(parts: Composition) -> Routes:
         parts.offers,
         stores.snapshots,
         describedby=settings.describedby,
+        email=settings.admin_email,
     )
     change_lists = ChangeListEndpoints(
         journals,
@@ -262,6 +263,7 @@ def pull_routes(
     return [
         Route("/.well-known/resourcesync", discovery.description),
         Route("/robots.txt", discovery.robots),
+        *dcat_routes(discovery),
         Route("/{set}", discovery.of_set, segment=SET_NAME),
         Route("/{set}/capabilitylist.xml", discovery.capabilities),
         Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
@@ -272,6 +274,15 @@ def pull_routes(
         Route("/{set}/resourcelist.xml", resource_lists.newest),
         Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]
+
+
+def dcat_routes(discovery: Discovery) -> Routes:
+    return [
+        Route("/dcat.ttl", discovery.catalog_turtle),
+        Route("/dcat.jsonld", discovery.catalog_jsonld),
+        Route("/{set}/dcat.ttl", discovery.dataset_turtle),
+        Route("/{set}/dcat.jsonld", discovery.dataset_jsonld),
     ]
 
 

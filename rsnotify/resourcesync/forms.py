@@ -23,6 +23,8 @@ class Form(NamedTuple):
 XML = Form("xml", "application/xml")
 JSON = Form("json", "application/json")
 NDJSON = Form("ndjson", "application/x-ndjson")
+TURTLE = Form("turtle", "text/turtle")
+JSONLD = Form("jsonld", "application/ld+json")
 
 DOCUMENT_FORMS = (XML, JSON)
 LIST_FORMS = (XML, JSON, NDJSON)

@@ -500,6 +500,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 RESERVED = frozenset(
     {
         *("api", "channels", "hub", "health", "metrics", "static", "streams"),
+        *("dcat.jsonld", "dcat.ttl"),
         *("favicon.ico", "robots.txt"),  # which programs ask of every host
     }
 )

@@ -12,6 +12,7 @@ IiifType = Literal["Manifest", "Collection"]
 """What the resources of a set may be to IIIF."""
 
 LEAST_BYTES = 1024 * 1024  # of `max_bytes`
+TITLE_CHARACTERS = 200
 MOST_BYTES = 2**50  # of `max_bytes`: scripts count exactly up to 2^53
 
 
@@ -19,7 +20,9 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the operator may choose for a set."""
 
     private: bool = False  # reading needs a token
-    describedby: str | None = None  # a document that describes the set
+    title: str | None = None  # what people call it; else its name
+    license: str | None = None  # the address of what its resources may be used by
+    describedby: str | None = None  # a document that describes the set, instead of the hub's
     # The Source's own documents, which the Capability List names instead of the hub's.
     resourcelist: str | None = None
     resourcedump: str | None = None
@@ -71,7 +74,7 @@ DOCUMENTS = (
     "changedump_archive",
 )
 CHANNEL_OPTIONS = ("change_notification", "framework_notification")
-ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNEL_OPTIONS, "channel_hub")
+ADDRESSES = ("describedby", "license", *DOCUMENTS, *TOPICS, *CHANNEL_OPTIONS, "channel_hub")
 """The options that are addresses."""
 
 
@@ -108,6 +111,8 @@ def check_together(options: SetOptions) -> None:
         raise Rejected("topic and framework_topic are the same: the channels must differ")
     if options.max_bytes is not None and not LEAST_BYTES <= options.max_bytes <= MOST_BYTES:
         raise Rejected(f"max_bytes must be from {LEAST_BYTES:,} to {MOST_BYTES:,}")
+    if options.title is not None and not 0 < len(options.title) <= TITLE_CHARACTERS:
+        raise Rejected(f"title must have 1 to {TITLE_CHARACTERS} characters")
     for name in CHANNEL_OPTIONS:
         channel = getattr(options, name) or ""
         if channel.startswith("http") and options.channel_hub is None:

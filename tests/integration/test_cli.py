@@ -351,6 +351,19 @@ async def test_whether_a_set_keeps_its_tombstones_is_chosen(hub):
     assert (await rsnotify("sets", "remove", "dataset5", "--yes", hub=hub)).status == 0
 
 
+async def test_what_catalogues_call_a_set_is_chosen_and_taken_back(hub):
+    license_ = "https://creativecommons.org/licenses/by/4.0/"
+    edit = ("sets", "edit", "dataset1")
+    ended = await rsnotify(*edit, "--title", "Theses", "--address", f"license={license_}", hub=hub)
+    assert ended == (0, "", f"dataset1 is edited: license {license_}, title Theses\n")
+    turtle = (await hub.ask("GET", "/dataset1/dcat.ttl"))[1]
+    assert 'dct:title "Theses"' in str(turtle)
+    ended = await rsnotify(*edit, "--title", "", "--address", "license=", hub=hub)
+    assert ended == (0, "", "dataset1 is edited: no license, no title\n")
+    ended = await rsnotify(*edit, "--address", "license=ftp://a.example/", hub=hub)
+    assert (ended.status, "license" in ended.err) == (1, True)
+
+
 async def test_what_a_set_may_take_of_redis_is_chosen_and_taken_back(hub):
     async def max_bytes() -> list[int | None]:
         listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)

@@ -42,6 +42,8 @@ DOCUMENTS = [
     "/SET/resourcelist.xml",
     "/SET/resourcelist-archive.xml",
     "/SET/resourcelist/1.xml",
+    "/SET/dcat.ttl",
+    "/SET/dcat.jsonld",
     "/SET/feed.atom",
     "/SET/feed/2026-11-23T00:00:00.000000Z.atom",
     "/SET/activities",

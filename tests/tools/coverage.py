@@ -24,6 +24,7 @@ PURE = (
     "rsnotify/recent.py",
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
+    "rsnotify/documents/dcat.py",
     "rsnotify/resourcesync/forms.py",
     "rsnotify/live/cache.py",
     "rsnotify/journal/gzip_parts.py",

@@ -5,7 +5,13 @@ import pytest
 from rsnotify.documents.documents import source_description
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.sets.options import SetOptions, SetRecord, channel_of_own_topic, check_together
+from rsnotify.sets.options import (
+    TITLE_CHARACTERS,
+    SetOptions,
+    SetRecord,
+    channel_of_own_topic,
+    check_together,
+)
 
 OWN, OTHER = "http://source.example/changes", "http://source.example/lists"
 
@@ -24,6 +30,8 @@ def test_a_topic_of_the_sources_own_names_its_channel():
     ("options", "detail"),
     [
         ({"topic": OWN, "framework_topic": OWN}, "the channels must differ"),
+        ({"title": ""}, "1 to 200 characters"),
+        ({"title": "x" * (TITLE_CHARACTERS + 1)}, "1 to 200 characters"),
         ({"change_notification": OWN}, "name its hub in channel_hub"),
         ({"framework_notification": OWN}, "name its hub in channel_hub"),
     ],
@@ -37,6 +45,7 @@ def test_options_that_do_not_fit_together_are_refused(options, detail):
     "options",
     [
         {},
+        {"title": "x" * TITLE_CHARACTERS},
         {"topic": OWN, "framework_topic": OTHER},
         {"change_notification": OWN, "channel_hub": "http://hub.example/"},
         {"change_notification": "wss://hub.example/"},
