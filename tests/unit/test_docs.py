@@ -15,6 +15,7 @@ import rsnotify_client
 import rsnotify_mirror
 from rsnotify import redis_client
 from rsnotify.cli import administer, app
+from rsnotify.cli.root import RENAMED
 from rsnotify.errors import CloseCode
 from rsnotify.http import protocol as http_protocol
 from rsnotify.openapi import schemas
@@ -278,6 +279,15 @@ def test_every_public_name_of_the_python_client_stands_in_the_changelog():
     said = (ROOT / "CHANGELOG.md").read_text().partition("**The Python client's names**")[2]
     names = set(re.findall(r"`(\w+)`", said.partition("\n**")[0]))
     assert names == python_api.offered().keys() | {"rsnotify_client", "rsnotify_mirror"}
+
+
+def test_every_command_and_option_that_is_called_otherwise_stands_in_the_changelog():
+    said = (ROOT / "CHANGELOG.md").read_text().partition("**What was called otherwise**")[2]
+    names = set(re.findall(r"`([^`]+)`", said.partition("\n**")[0]))
+    for was in RENAMED:
+        command, _, option = was.partition(" --")
+        wanted = f"--{option}" if option else command
+        assert {was, wanted} & names, was
 
 
 # The words -------------------------------------------------------------------------------------
