@@ -17,7 +17,7 @@ from rsnotify.cli.root import wrong_use
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
-from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
+from rsnotify_client.answer import NOTHING_THERE, UNTRUSTED, NotAHub, WrongToken
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
 from rsnotify_client.token import Token, TokenFile
 
@@ -146,7 +146,7 @@ def refusals_of(credential: Credential, url: str, *, adds: bool = True) -> Itera
 
 
 def _with_advice(refused: Rejected, credential: Credential, url: str, *, adds: bool) -> str | None:
-    if isinstance(refused, NotAHub):
+    if isinstance(refused, NotAHub) or refused.status == UNTRUSTED:
         return refused.detail
     said = refused.said if isinstance(refused, WrongToken) else refused.detail
     if (advice := _of_missing(said, credential, url, adds=adds)) is not None:

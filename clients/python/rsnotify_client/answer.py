@@ -36,6 +36,8 @@ def in_words(seconds: float) -> str:
     return f"{max(seconds, 0.1):.1f} s"
 
 
+UNTRUSTED = 495  # no answer of a hub: the changes are kept
+
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
 NO_HOST = "no host of this name is known: is it spelt right?"

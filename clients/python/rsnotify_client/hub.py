@@ -22,6 +22,7 @@ from rsnotify_client.answer import (
     HUB_BACKOFF,
     NO_HOST,
     NOTHING_THERE,
+    UNTRUSTED,
     HubUnreachable,
     NotAHub,
     WrongToken,
@@ -48,7 +49,6 @@ ANSWER_BYTES = 1024 * 1024  # of what a publisher asks
 
 JSON = "application/json"
 UNAUTHORIZED, FORBIDDEN = 401, 403
-UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
 

@@ -35,7 +35,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined, shown
-from rsnotify_client.answer import AGAIN, cause_of, untrusted
+from rsnotify_client.answer import AGAIN, UNTRUSTED, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.errors import InvalidArgument
@@ -301,7 +301,8 @@ def _socket_twin(url: str) -> str | None:
 
 def _unreached(url: str, error: Exception, proxy: Proxy | None) -> Exception:
     if (why := untrusted(error)) is not None:
-        return Rejected(f"{urlsplit(without_login(url)).netloc} is not spoken to: {why}")
+        place = urlsplit(without_login(url)).netloc
+        return Rejected(f"{place} is not spoken to: {why}", status=UNTRUSTED)
     cause = cause_of(error)
     if isinstance(error, ProxyError) and proxy is not None:
         is_refused = isinstance(error, InvalidProxyStatus) and error.response.status_code == 407
