@@ -258,9 +258,11 @@ async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(running, cli
         await direct.setrange(keys.stream(ChannelName("a", "change")) + ":large", 64 * MIB, b"x")
         memory = await direct.info("memory")
         used = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
+        parts = WritableParts(client)
         async with configured(direct, "maxmemory", str(used + left)):
-            found = await WritableParts(client).away(NAMES)
+            found = await parts.away(NAMES)
         await direct.flushall()
+    assert f":{node.port}: Redis is nearly full: less than 16 MiB" in parts.low
     assert [*found.values()] == ([sorted(of_it)] if is_full else [])
 
 

@@ -7,12 +7,12 @@ from weakref import ref
 
 import pytest
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import TooFewReplicas, TryAgain
 from rsnotify.journal.appends import Histogram
 from rsnotify.live.feed import Feed
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report
-from rsnotify.operation.warnings import Warnings
+from rsnotify.operation.warnings import Warnings, why_unconfirmed
 from rsnotify.outbound.answer import CallAnswer
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
@@ -197,6 +197,17 @@ def test_a_warning_is_logged_as_it_begins_and_ends_and_anew_after_something_wors
         "low",
         "low",
     ]
+
+
+async def test_masters_whose_replicas_do_not_confirm_are_counted_where_others_do():
+    away = TooFewReplicas(TryAgain("0 of 1 replicas"))
+
+    async def once(_: object) -> list[object]:
+        return [None, away, TryAgain("of this one it is not known"), away]
+
+    client: Any = SimpleNamespace(confirms=True, once=once)
+    said = await why_unconfirmed(client, ["a", "b", "c", "d"], 60)
+    assert said == "publishing to the sets of 2 nodes is answered 503: 0 of 1 replicas"
 
 
 def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(caplog):
