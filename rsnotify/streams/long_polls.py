@@ -9,6 +9,7 @@ somebody who may not read it any more.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from time import time
 from typing import NamedTuple
 
@@ -21,8 +22,9 @@ from rsnotify.channels.reader import Reader
 from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
 from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TokenRefused, TryAgain
-from rsnotify.http.extensions import LEND, Lender
+from rsnotify.http.extensions import LEND, Lender, peer_state
 from rsnotify.http.input_turns import HTTP
+from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.live.reading import PASSED_CHANGES
@@ -47,6 +49,8 @@ JOINED_BYTES = 1024  # a longer body is not copied to join it with its head
 ANSWERED_A_TURN = 256  # before the event loop serves others
 TICK_SECONDS = 0.25
 SPREAD_TICKS = 64  # to which those who wait are given in turn
+LOOK_SECONDS = 1.0  # until a peer that waits without having lent its connection is looked after
+ENDED = (TCP_CLOSED, TCP_CLOSE_WAIT)  # what such a peer's connection is then
 
 Rendered = dict[tuple[Variant, int], Sequence[bytes]]
 
@@ -153,6 +157,10 @@ class TaskPoller(Poller):
 
     def backlog(self) -> int:
         return 0
+
+    def wait_no_more(self) -> None:
+        if isinstance(self.channel, Waiting):
+            self.channel.answer_without([self])
 
     def answer(self, reply: StreamReply, cursor: int, rendered: Rendered, *, is_last: bool) -> None:  # noqa: ARG002
         self.leave_channel()
@@ -462,7 +470,7 @@ class PollResponse(Response):
         if LEND in scope.get("extensions", ()):
             await send({"type": LEND, "take": self._take})
         if not self._is_lent:
-            await self._wait(receive, send)
+            await self._wait(scope, receive, send)
 
     def _take(self, transport: asyncio.Transport, lender: Lender) -> None:
         self._is_lent = True
@@ -470,23 +478,27 @@ class PollResponse(Response):
         poller.take_over()
         self._enter(poller)
 
-    async def _wait(self, receive: Receive, send: Send) -> None:
+    async def _wait(self, scope: Scope, receive: Receive, send: Send) -> None:
         poller = TaskPoller(self._asked, self._variant)
         self._enter(poller)
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(_left(scope, receive))
         try:
             await asyncio.wait((poller.answered, leaving), return_when=asyncio.FIRST_COMPLETED)
+            poller.wait_no_more()
+            reply, cursor = await poller.answered
         finally:
             leaving.cancel()
             poller.leave_channel()
-        if poller.answered.done():
-            reply, cursor = poller.answered.result()
-            headers = [*reply.headers_for(self._variant, cursor)]
-            await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-            await send({"type": "http.response.body", "body": reply.body})
+        headers = [*reply.headers_for(self._variant, cursor)]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _left(receive: Receive) -> None:
+async def _left(scope: Scope, receive: Receive) -> None:
+    """Until the peer has gone. One that has only closed its direction may have gone as well, and
+    nobody would ever know: it is to be answered at once."""
     message: Message = {"type": ""}
-    while message["type"] != "http.disconnect":
-        message = await receive()
+    while message["type"] != "http.disconnect" and peer_state(scope) not in ENDED:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                message = await receive()

@@ -171,6 +171,34 @@ async def test_who_sends_no_more_is_answered_too(hub, how):
     writer.close()
 
 
+async def test_who_has_closed_its_direction_does_not_wait(patient_hub):
+    """It may have gone: nobody would ever know."""
+    connected = socket.create_connection(("127.0.0.1", patient_hub.port))
+    asked = request("/streams/dataset1?live=long-poll&offset=now")
+    connected.send(asked, getattr(socket, "MSG_MORE", 0))  # in one packet with the end
+    connected.shutdown(socket.SHUT_WR)
+    reader, writer = await asyncio.open_connection(sock=connected)
+    async with asyncio.timeout(PATIENT_SECONDS):
+        assert (await reader.read()).startswith(b"HTTP/1.1 204 ")
+    writer.close()
+    assert await waiting(patient_hub) == 0
+
+
+async def test_who_leaves_a_connection_that_was_not_lent_is_not_counted_any_more(patient_hub):
+    _, writer = await asyncio.open_connection("127.0.0.1", patient_hub.port)
+    writer.write(request("/streams/dataset1?live=long-poll&offset=now", "Connection: close"))
+
+    async def is_waiting() -> bool:
+        return await waiting(patient_hub) == 1
+
+    async def is_gone() -> bool:
+        return await waiting(patient_hub) == 0
+
+    await until(is_waiting)
+    writer.close()
+    await until(is_gone)
+
+
 # --- cursors --------------------------------------------------------------------------------------
 
 
