@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from typing import Self
 
 import pytest
@@ -96,6 +97,7 @@ async def test_a_keyboard_need_not_pass_every_change(page, page_hub, set_name):
     await page.focus("#lookup button")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
     await page.keyboard.press("Tab")
     await expect(page.locator("#may-not button")).to_be_focused()
 
@@ -454,10 +456,14 @@ async def test_a_connection_that_is_cut_misses_nothing(page, page_hub, set_name)
         await page_hub.publish(f"http://example.com/{number}", set_name=set_name)
     await page.click("#publish button")
     await expect(page.locator("#publish output")).to_contain_text("while the channel is not")
-    await expect(page.locator("#waiting")).to_have_text("4 wait")
+    await expect(page.locator("#missing")).to_have_text("4 missing")
     assert await shown(page) == ["0"]
     await page.click("#cut")
+    await expect(page.locator("#work")).to_contain_text(
+        re.compile(r"^4 missing → 0, in [\d,]+ ms: ")
+    )
     await expect(page.locator("#work")).to_contain_text("4 changes that came meanwhile arrived")
+    await expect(page.locator("#missing")).to_have_text("4 → 0 missing")
     await expect(page.locator("#publish output")).to_contain_text("It arrived")
     await expect(latest(page)).to_have_count(5)
     assert await shown(page) == ["icon.svg", "3", "2", "1", "0"]
@@ -490,6 +496,58 @@ async def test_dots_end_and_are_never_too_many(page, page_hub, set_name):
     await expect(latest(page).first).to_contain_text("19/49")
     assert await page.locator("#dots circle").count() <= 60 + 15
     await expect(page.locator("#dots circle")).to_have_count(0)
+
+
+async def flown(page: Page, group: str) -> None:
+    """From now on the body says how many dots have begun."""
+    await page.evaluate(
+        """(group) => {
+          document.body.dataset.flown = 0;
+          new MutationObserver((records) => {
+            for (const { addedNodes } of records) document.body.dataset.flown -= -addedNodes.length;
+          }).observe(document.querySelector(group), { childList: true });
+        }""",
+        group,
+    )
+
+
+async def test_the_picture_can_be_held(page, page_hub, set_name):
+    await page.click("#still")
+    await expect(page.locator("#still")).to_have_attribute("aria-pressed", "true")
+    await flown(page, "#dots")
+    await page_hub.publish("http://example.com/1", set_name=set_name)
+    await expect(latest(page)).to_have_count(1)
+    await expect(page.locator("body")).to_have_attribute("data-flown", "0")
+    await page.click("#still")
+    await page_hub.publish("http://example.com/2", set_name=set_name)
+    await expect(latest(page)).to_have_count(2)
+    await expect(page.locator("body")).to_have_attribute("data-flown", "3")
+    await expect(page.locator("#dots circle")).to_have_count(0)
+
+
+async def test_a_hub_begins_with_a_picture_in_which_its_changes_move(chromium, tmp_path):
+    """From the Sources through the sets that changed last, to who reads them."""
+    names = tuple(f"set{number}" for number in range(1, 8))
+    async with (
+        RunningHub(tmp_path / "data", sets=names) as hub,
+        opened(chromium, hub, "set1") as page,
+    ):
+        await page.goto(f"{hub.url}/")
+        places = page.locator("#landing text")
+        await expect(places.filter(has_text="set")).to_have_text([*names[:5]])
+        await flown(page, "#landing .dots")
+        await hub.publish("http://example.com/1", "http://example.com/2", set_name="set2")
+        await expect(page.locator("body")).to_have_attribute(
+            "data-flown", "2"
+        )  # nobody reads it: to the lists alone
+        await hub.publish("http://example.com/1", set_name="set7")
+        await expect(places.filter(has_text="set7")).to_be_visible()  # in the place of another
+        await expect(places.filter(has_text="set2")).to_be_visible()
+        await expect(places.filter(has_text="set")).to_have_count(5)
+        await page.emulate_media(reduced_motion="reduce")
+        await hub.publish("http://example.com/3", set_name="set2")
+        await expect(page.locator("#overview tr").first.locator("td").nth(1)).to_have_text("3")
+        await expect(page.locator("body")).to_have_attribute("data-flown", "2")
 
 
 # Debugger, validator ------------------------------------------------------------------------------

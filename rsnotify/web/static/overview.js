@@ -3,6 +3,7 @@
 import { address } from "./api.js";
 import { ago, copyable, counted, drawn, isStill, make, number, row, table, tag, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
+import { live } from "./landing.js";
 import { count, readersOf, watch } from "./status.js";
 
 const SHOWN = 50;
@@ -54,6 +55,7 @@ function arrange(rows, isHeld = body.matches(":hover, :focus-within")) {
 function show({ sets, now, sets_total: total }) {
   arrange(sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now))));
   const isEmpty = !total && !find.value;
+  if (!find.value && by !== NAME) live(sets);
   the["no-sets"].hidden = !isEmpty;
   body.closest(".scroll").hidden = isEmpty;
   say(the.found, total > SHOWN ? `${by === NAME ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`

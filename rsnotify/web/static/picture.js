@@ -1,27 +1,29 @@
 /** Each change is a dot; this page's own connection can be cut and joined again. */
 
 import { channelOf, HOME, SAMPLE, send } from "./api.js";
-import { counted, isStill, say, the } from "./dom.js";
+import { counted, number, say, the } from "./dom.js";
+import { fly, holds } from "./dots.js";
 import * as following from "./following.js";
 import { set } from "./here.js";
 import { token } from "./token.js";
 
-const DOTS = 60; // under way at once, at most
-const STEP_MS = 700;
 const TRIED = ["created", "updated", "updated", "updated", "deleted"];
 const PAUSE_MS = 350;
-const [SOURCE, HUB, OWN, ...OTHERS] = [[70, 86], [180, 86], [290, 28], [290, 86], [290, 144]];
 
-const { work, dots, cut, waiting } = the;
+const { work, dots, cut, missing } = the;
+const [own, ...others] = the.picture.querySelectorAll(".way");
 let isCut = false;
 let isSure = false;
 let missed = 0; // changes that are known to wait
-let closing = null; // the gap after a cut: `{from, head, count, isBroken}`
+let closing = null; // the gap after a cut: `{from, begun, came, head, count, isBroken}`
+holds(the.still, dots);
 
 export function arrived(count) {
-  fly(count, [OWN, ...OTHERS]);
+  fly(dots, count, [own, ...others]);
   if (!closing) return;
   closing.count += count;
+  closing.came = performance.now();
+  missing.textContent = `${Math.max(0, missed - closing.count)} missing`;
   finish();
 }
 
@@ -29,28 +31,30 @@ export function gap() {
   if (closing) closing.isBroken = true;
 }
 
-/** While the connection is cut, ask the hub what waits. */
-export async function seen(newest) {
+/** What the hub says of the set; while the connection is cut, it is asked what waits. */
+export async function seen(newest, readers) {
+  the.others.textContent = counted(Math.max(0, readers - (following.isLost ? 0 : 1)), "reader");
   if (!isCut || !(newest > following.cursor)) return;
   const { length } = await following.history({ from: following.cursor }).catch(() => []);
   if (!isCut || length <= missed) return;
-  fly(length - missed, OTHERS);
+  fly(dots, length - missed, others);
   missed = length;
-  waiting.textContent = `${missed}${missed === following.PAST ? "+" : ""} wait`;
+  missing.textContent = `${missed}${missed === following.PAST ? "+" : ""} missing`;
 }
 
 cut.onclick = () => {
   isCut = !isCut;
-  missed = 0;
-  waiting.textContent = "";
   the.picture.classList.toggle("cut", isCut);
+  missing.classList.remove("good");
   cut.textContent = isCut ? "Connect again" : "Cut this page's connection";
   if (isCut) {
+    missed = 0;
+    missing.textContent = "cut";
     following.cut();
     say(work, "Cut. Changes go on without this page, and wait for it in the hub.");
     return;
   }
-  closing = { from: following.cursor, count: 0 };
+  closing = { from: following.cursor, begun: performance.now(), count: 0 };
   following.join();
   say(work, `Connecting again, from ${closing.from}…`);
 };
@@ -64,11 +68,14 @@ export async function joined() {
 }
 
 function finish() {
-  const { count, from, head, isBroken } = closing;
+  const { begun, came, count, from, head, isBroken } = closing;
   if (!head || following.cursor < head) return;
   closing = null;
+  const took = Math.max(1, Math.round(came - begun));
+  missing.textContent = isBroken ? "" : count ? `${count} → 0 missing` : "0 missing";
+  missing.classList.add("good");
   if (isBroken) say(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
-  else if (count) say(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice: this page went on from ${from}.`);
+  else if (count) say(work, `${number(count)} missing → 0, in ${number(took)} ms: ${counted(count, "change")} that came meanwhile arrived, in order and none twice; this page went on from ${from}.`);
   else say(work, "Connected again. Nothing had changed meanwhile.");
 }
 
@@ -92,17 +99,3 @@ the.try.onclick = async ({ target }) => {
     target.disabled = false;
   }
 };
-
-function fly(count, ends) {
-  if (isStill()) return;
-  const free = Math.min(count, 5, DOTS - dots.children.length);
-  for (let at = 0; at < free; at += 1) for (const end of ends) dot(at * 90, end);
-}
-
-function dot(delay, end) {
-  const made = the.dot.cloneNode();
-  made.removeAttribute("id");
-  dots.append(made);
-  const path = [SOURCE, HUB, end].map(([x, y]) => ({ transform: `translate(${x}px, ${y}px)` }));
-  made.animate(path, { duration: STEP_MS, delay, fill: "both" }).finished.finally(() => made.remove());
-}

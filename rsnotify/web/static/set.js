@@ -57,7 +57,7 @@ watch(() => ({ limit: 1, name: set.name }), (status) => {
   the.today.textContent = number(found.changes_today);
   the.readers.textContent = number(readersOf(found));
   the.last.textContent = ago([newest, changes.last() ?? ""].sort()[1], Date.parse(status.now));
-  picture.seen(newest);
+  picture.seen(newest, readersOf(found));
   count(the.resources, found);
 });
 
