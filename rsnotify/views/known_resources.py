@@ -11,6 +11,7 @@ from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.views.listing import Replaced
 
+BROUGHT = b"brought:"  # in the moments of loads, as loads.lua has them
 Key = Callable[[str, int], str]
 
 
@@ -65,6 +66,10 @@ class KnownResources:
         return found
 
     async def replaced(self, set_name: str) -> Replaced:
-        moment = keys.load(set_name, "moment")
-        at, brought = await self._client.hmget(moment, "replaced", "brought")
-        return Replaced(Position(int(at or 0)), Position(int(brought or 0)))
+        moments = await self._client.hgetall(keys.load(set_name, "moment"))
+        moved = {
+            Position(int(name.removeprefix(BROUGHT))): Position(int(at))
+            for name, at in moments.items()
+            if name.startswith(BROUGHT)
+        }
+        return Replaced(Position(int(moments.get(b"replaced", 0))), moved)

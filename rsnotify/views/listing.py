@@ -49,15 +49,15 @@ class ListPlace(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """The last load that took the place of the state and published nothing: when it did, and the
-    position that the resources have which it brought. Both are 0 if there was none."""
+    """The loads that took the place of the state and published nothing: when the last one did, or
+    0; and of each when it did, by the position that the resources have which it brought."""
 
     at: Position
-    brought: Position
+    moved: Mapping[Position, Position]
 
     def changed(self, position: Position) -> Position:
         """When a resource changed that stands at this position in the state."""
-        return self.at if position == self.brought else position
+        return self.moved.get(position, position)
 
 
 class Found(NamedTuple):

@@ -680,6 +680,20 @@ async def test_a_redirect_leads_to_the_list_of_a_private_set_with_the_token_of_i
     assert answer.headers["location"].endswith("&access_token=secret")
 
 
+async def test_what_a_load_brought_is_harvested_though_another_has_come(client):
+    """By whoever harvested last while the first of the two came."""
+    async with Loading(client) as loading:
+        copy = Copy(Repository(loading))
+        await loading.publish(Change(loc("p"), "created"))
+        async with loading.under_way(ndjson("pa"), "publish=no") as upload:
+            await in_a_later_second(loading, (await loading.windows.record(SET)).last)
+            await copy.catch_up()
+        assert (await upload.answer())[0] == 200
+        await loading.load(ndjson("pab"), "publish=no")
+        await copy.catch_up()
+        assert copy.records.keys() == {loc(name) for name in "pab"}
+
+
 async def test_a_state_that_is_loaded_is_harvested_though_nobody_has_published_it(client):
     """Also by whoever harvested while it came; whoever reads a list then begins anew."""
     async with Loading(client) as loading:

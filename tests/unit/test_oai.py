@@ -329,7 +329,7 @@ def test_a_page_has_500_records_at_most(number, is_last):
 
 
 def test_what_a_load_brought_changed_when_it_took_the_place_of_the_state():
-    replaced = Replaced(at(9), brought=at(3))
+    replaced = Replaced(at(9), {at(3): at(9)})
     kept = b"%d\x022026</lastmod>\x03"
     found = found_of({b"a": kept % int(at(3)), b"b": kept % int(at(4))}, replaced)
     assert [(loc, each.changed) for loc, each in found.items()] == [(b"a", at(9)), (b"b", at(4))]

@@ -7,8 +7,8 @@
 --         both, if the set keeps its tombstones, the hash of these: see journal.lua
 --       6 claim of the set's next snapshot   7 what became of the last load
 --       8 the moments of the loads before this one (hash: `until`, up to where the last of them reached;
---         `replaced`, where the last one stands that published nothing, and `brought`, the position in the
---         state of what that one brought)
+--         `replaced`, where the last one stands that published nothing; and of each of these `brought:` with
+--         the position in the state of what it brought or deleted -> where it stands)
 --       9 what others changed since the moment of the load before this one, up to `until` (set as 3)
 --      10 what of 3 was settled already   11 what this load would take back (set as 3)
 -- ARGV  1 the act   2 token of the load   3 how many acts of it have been answered, then what the act needs
@@ -286,9 +286,8 @@ function acts.bury(shard)
     end
   end
   for _, loc in ipairs(redis.call('HKEYS', state .. shard)) do bury(loc, at) end
-  local replaced, brought = unpack(redis.call('HMGET', moment, 'replaced', 'brought'))
   local before = redis.call('HGETALL', state .. shard .. TOMBSTONES)
-  for i = 1, #before, 2 do bury(before[i], before[i + 1] == brought and replaced or before[i + 1]) end
+  for i = 1, #before, 2 do bury(before[i], before[i + 1]) end
   redis.call('UNLINK', key)
   set_all(key, values)
   return 1
@@ -350,7 +349,7 @@ function acts.replace(most, ...)
   end
   local at = digits(tonumber(redis.call('HGET', record, 'last')) + 1)
   redis.call('HSET', record, 'last', at)
-  note_moment('until', at, 'replaced', at, 'brought', redis.call('HGET', load, 'at'))
+  note_moment('until', at, 'replaced', at, 'brought:' .. redis.call('HGET', load, 'at'), at)
   redis.call('UNLINK', newer, settled, KEYS[6])
   redis.call('HDEL', record, 'load')
   redis.call('HDEL', load, 'bytes') -- they are not freed when the load ends
