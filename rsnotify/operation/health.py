@@ -271,6 +271,7 @@ class Health:
         with suppress(TryAgain):  # the next look reports it
             unconfirmed = await why_unconfirmed(client, probes, KEPT_SECONDS)
             self._warnings.note("replicas", unconfirmed)
+            self._warnings.note("sentinels", await client.too_few_sentinels())
             self._warnings.note("clock", await why_clocks_differ(client))
 
     async def _find_trouble(self) -> str:

@@ -1,7 +1,7 @@
 """What is wrong although this process is ready: said beside that, and logged as it begins and ends.
 
-Redis stores small changes but soon none; replicas do not confirm; two clocks are apart. Readers and
-documents are served all the same, so no proxy should turn them away.
+Redis stores small changes but soon none; replicas do not confirm; Sentinels are away; two clocks
+are apart. Readers and documents are served all the same, so no proxy should turn them away.
 """
 
 import logging
@@ -19,10 +19,11 @@ LOW_PERCENT = 10  # of `maxmemory`
 LOW_BYTES = 16 * MIB  # what Redis needs for the largest request while it stores it, and more
 APART_SECONDS = 60.0  # clocks; NTP keeps them within some milliseconds
 
-Kind = Literal["memory", "replicas", "clock"]
+Kind = Literal["memory", "replicas", "sentinels", "clock"]
 ENDED: dict[Kind, str] = {
     "memory": "Redis has room again",
     "replicas": "replicas confirm what is published again",
+    "sentinels": "most of the Sentinels answer again",
     "clock": "the clocks of Redis and of this machine agree again",
 }
 

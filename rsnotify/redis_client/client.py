@@ -90,6 +90,10 @@ class MoreCommands:
         """Whether replicas confirm what is sent `once`, before it is answered."""
         return self.replicas is not None and self.replicas.count > 0
 
+    async def too_few_sentinels(self) -> str:
+        """Why no replica could take over now; nothing where there are no Sentinels."""
+        return ""
+
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
         try:
@@ -149,6 +153,10 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
     async def masters(self) -> dict[str, Any]:
         """A client of each server that is written to, by its lane."""
         return {"": self}
+
+    async def too_few_sentinels(self) -> str:
+        sentinels: Any = self.connection_pool.connection_kwargs.get("sentinels")
+        return "" if sentinels is None else str(await sentinels.why_too_few())
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         (answer,) = judge_answers(await self.together([command]), raise_on_error=True)

@@ -55,6 +55,7 @@ class Sentinels:
 
     def __init__(self, address: Address) -> None:
         self.latest: Host | None = None
+        self._answered = 0  # of them, when they were asked last
         self._hosts = address.sentinels
         self._name = address.name
         self._options = address.sentinel_options | {
@@ -69,10 +70,20 @@ class Sentinels:
         """The primary; asked once for all who want to know at the same time."""
         return await self._asking.result(self._name, self._ask_all)
 
+    async def why_too_few(self) -> str:
+        """That without most of them no replica can take over; nothing if so many answer."""
+        with suppress(TryAgain):
+            await self.primary()
+        if 2 * self._answered > len(self._hosts):
+            return ""
+        said = f"{self._answered} of {len(self._hosts)} Sentinels answer"
+        return f"{said}: without most of them no replica takes over if the primary fails"
+
     async def _ask_all(self) -> Host:
         asked = (self._ask(host) for host in self._hosts)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         known = [answer for answer in answers if isinstance(answer, _Primary)]
+        self._answered = len(known)
         if not known:
             errors = [each for each in answers if isinstance(each, Exception)]
             if any(UNKNOWN_NAME in str(error) for error in errors):

@@ -1,6 +1,7 @@
 """What an operator is told of a trouble: in `rsnotify status`, `/health/ready`, log and metrics."""
 
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.support.clock import HOUR, Clock
 from tests.support.faults import OwnRedis
 from tests.support.redis_replicas import replicated
+from tests.support.redis_sentinels import watched
 from tests.support.redis_server import RedisServer
 from tests.support.redis_tls import AUTHORITY, ENDED, SERVER, tls_before
 from tests.support.running import RunningHub, rsnotify, until
@@ -20,6 +22,7 @@ APART = (
     "the clock of Redis is 120 min ahead of that of this machine: changes have their times from "
     "it. Set both right (NTP)"
 )
+FEW = "1 of 3 Sentinels answer: without most of them no replica takes over if the primary fails"
 RENEW = "the certificate of Redis is not trusted (certificate has expired): it must be renewed"
 
 
@@ -61,6 +64,18 @@ async def test_a_replica_that_is_away_is_a_warning_before_anybody_publishes(tmp_
             await has_warning(hub, UNCONFIRMED)
             await replica.start()
             await has_none_again(hub, "replicas confirm what is published again")
+
+
+async def test_sentinels_that_are_away_are_a_warning_once_no_replica_could_take_over(tmp_path):
+    async with watched(tmp_path) as redis, AsyncExitStack() as started:
+        hub = RunningHub(tmp_path / "data", "--redis", redis.url)
+        await started.enter_async_context(hub)
+        first, second, _ = redis.sentinels
+        await first.kill()
+        await second.kill()
+        await has_warning(hub, FEW)
+        await first.start()
+        await has_none_again(hub, "most of the Sentinels answer again")
 
 
 async def test_a_clock_of_redis_that_has_jumped_is_a_warning_until_it_is_set_right(tmp_path):
