@@ -31,9 +31,12 @@ class FilteredReaders(ChannelReaders):
         filter_: Filter,
         sent: Sent | None = None,
         on_leave: Callable[[Reader], None] = lambda _: None,
+        *,
+        passed_seconds: float = PASSED_SECONDS,
     ) -> None:
         super().__init__(journals, feed, keepalive, sent, on_leave)
         self.filter: Filter = filter_
+        self._passed_seconds = passed_seconds
         self._passed = 0  # changes, since they were told where they are
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,7 +47,7 @@ class FilteredReaders(ChannelReaders):
             self._give(found, notification.until)
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(PASSED_SECONDS, self.give_position)
+            self._timer = loop.call_later(self._passed_seconds, self.give_position)
         for reader in tuple(self._ahead):
             self._place(reader)
 

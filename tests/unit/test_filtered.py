@@ -9,7 +9,6 @@ from types import FrameType
 
 import pytest
 
-from rsnotify.channels import filtered
 from rsnotify.channels.filtered import FilteredReaders
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
@@ -112,6 +111,12 @@ def readers(hub: Hub) -> FilteredReaders:
     return FilteredReaders(hub, hub.feed, Keepalive(send_timeout_seconds=60), WANTED)
 
 
+def told_at_once(hub: Hub) -> FilteredReaders:
+    """Where they are, as soon as something was passed over."""
+    keepalive = Keepalive(send_timeout_seconds=60)
+    return FilteredReaders(hub, hub.feed, keepalive, WANTED, passed_seconds=0.0)
+
+
 async def settled(readers: FilteredReaders) -> None:
     while readers.is_catching_up:
         await asyncio.sleep(0)
@@ -143,8 +148,8 @@ async def test_after_a_thousand_changes_a_reader_is_told_where_it_is(hub, reader
     assert (told.positions, told.empty, told.cursor) == ([], 1, hub.feed.tail.head)
 
 
-async def test_after_a_while_a_reader_is_told_where_it_is(hub, readers, monkeypatch):
-    monkeypatch.setattr(filtered, "PASSED_SECONDS", 0.0)
+async def test_after_a_while_a_reader_is_told_where_it_is(hub):
+    readers = told_at_once(hub)
     first = joined(readers, START)
     hub.push(OTHERS)
     hub.push(OTHERS)
@@ -158,8 +163,8 @@ async def test_after_a_while_a_reader_is_told_where_it_is(hub, readers, monkeypa
     assert (len(first.taken), len(second.taken)) == (2, 1)
 
 
-async def test_nothing_is_said_while_nothing_is_passed_over(hub, readers, monkeypatch):
-    monkeypatch.setattr(filtered, "PASSED_SECONDS", 0.0)
+async def test_nothing_is_said_while_nothing_is_passed_over(hub):
+    readers = told_at_once(hub)
     peer = joined(readers, START)
     hub.push(OURS)
     for _ in range(5):
