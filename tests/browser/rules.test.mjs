@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
+import { entryIn, partsOf } from "../../rsnotify/web/static/code.js";
 import {
   barsOf,
   endFor,
@@ -14,7 +15,7 @@ import {
   stepFor,
   stretchOf,
 } from "../../rsnotify/web/static/minutes.js";
-import { entryIn } from "../../rsnotify/web/static/xml.js";
+import { programsOf } from "../../rsnotify/web/static/programs.js";
 
 describe("the entry of a list", () => {
   const table = [
@@ -101,4 +102,42 @@ describe("a stretch", () => {
     });
   }
   test("is moved by no other key", () => assert.equal(moved([0, 30], 0, "Tab", 30, 30), undefined));
+});
+
+describe("code", () => {
+  const table = [
+    ["shell", 'curl -N "a \\" b" $T # c', ["", "word:-N", "", 'string:"a \\" b"', "", "name:$T", "", "comment:# c"]],
+    ["shell", "echo a#b", [""]],
+    ["javascript", "for (const a of 'b') // c", ["word:for", "", "word:const", "", "word:of", "", "string:'b'", "", "comment:// c"]],
+    ["python", "with x(\"forty\") as y:", ["word:with", "", 'string:"forty"', "", "word:as", ""]],
+    ["json", '{"a": "b", "c": -1.5}', ["", 'name:"a"', "", 'string:"b"', "", 'name:"c"', "", "word:-1.5", ""]],
+    ["xml", "<rs:md a='1'/>x", ["word:<rs:md", "", "name:a", "", "string:'1'", "word:/>", ""]],
+    ["xml", "", []],
+  ];
+  for (const [language, text, kinds] of table) {
+    test(`of ${language} has parts that are told apart: ${text}`, () => {
+      const parts = partsOf(text, language);
+      assert.equal(parts.map(([, part]) => part).join(""), text);
+      assert.deepEqual(parts.map(([kind, part]) => (kind ? `${kind}:${part}` : "")), kinds);
+    });
+  }
+});
+
+describe("a program", () => {
+  const place = { hub: "http://h", set: "s", channel: "http://h/c", list: "http://h/l", sample: "http://h/i" };
+  const texts = (more) => programsOf({ ...place, ...more }).map(([, , text]) => text);
+  test("has a token that is filled in as its language writes it", () => {
+    const all = texts({ secret: "a'b\"c", isPrivate: true }).join("\n");
+    assert.ok(all.includes("export RSNOTIFY_TOKEN='a'\\''b\"c'\n"));
+    assert.ok(all.includes('token: "a\'b\\"c"'));
+    assert.ok(all.includes('Publisher("http://h", "a\'b\\"c")'));
+    assert.ok(!all.includes("YOUR TOKEN"));
+  });
+  test("that reads has none where everybody may read", () => {
+    const reading = programsOf({ ...place, secret: "SECRET" }).filter(([, what]) => what !== "publish");
+    for (const [, , text] of reading) assert.ok(!text.includes("SECRET"), text);
+  });
+  test("has none but its place unless one is filled in", () => {
+    for (const text of texts({})) assert.doesNotMatch(text, /YOUR TOKEN|export/);
+  });
 });

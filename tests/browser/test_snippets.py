@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import opened, use_token
+from tests.browser.conftest import opened, tab_to, use_token
 from tests.support import needs
 from tests.support.receivers import Receiver, answers, confirms
 from tests.support.running import TOKEN, RunningHub, clean_environment, until
@@ -37,9 +37,8 @@ NEW = "http://example.com/new"
 
 async def snippet(page: Page, language: str, what: str) -> str:
     """As somebody copies it."""
-    place = page.locator("#snippets details", has=page.locator(f"summary:text-is('{language}')"))
-    if await place.get_attribute("open") is None:
-        await place.locator("summary").click()
+    await page.click(f"#snippets [role=tab]:text-is('{language}')")
+    place = page.locator("#snippets [role=tabpanel]:visible")
     block = place.locator(f".label:text-is('{what}') + code")
     await expect(block).to_be_visible()
     return await block.text_content() or ""
@@ -80,10 +79,16 @@ async def readers(hub: RunningHub, set_name: str) -> int:
     return sum(status["sets"][0]["channels"][0]["readers"].values())
 
 
+async def labels_below(page: Page, tab: Locator) -> list[str]:
+    panel = await tab.get_attribute("aria-controls")
+    return await page.locator(f"#{panel} .label").all_text_contents()
+
+
 async def test_these_are_all_that_the_page_has(page):
     shown = [
-        (await each.locator("xpath=../../summary").text_content(), await each.text_content())
-        for each in await page.locator("#snippets .label").all()
+        (await tab.text_content(), what)
+        for tab in await page.locator("#snippets [role=tab]").all()
+        for what in await labels_below(page, tab)
     ]
     assert shown == ALL
 
@@ -151,6 +156,59 @@ async def test_a_copy_is_kept(page, tmp_path):
             return [each.name for each in (tmp_path / "copy").rglob("*.svg")] == ["icon.svg"]
 
         await until(is_copied)
+
+
+@pytest.mark.parametrize(("language", "what"), PUBLISH)
+async def test_what_has_the_token_in_use_needs_no_other(page, tmp_path, language, what):
+    await expect(page.locator("#with-token")).to_be_hidden()
+    await use_token(page)
+    assert TOKEN not in await snippet(page, language, what)
+    await page.check("#with-token")
+    text = await snippet(page, language, what)
+    async with run(language, text, tmp_path, RSNOTIFY_TOKEN="") as program:
+        shown = await program.stdout.read()
+        assert await program.wait() == 0, shown
+    await expect(page.locator("#latest td.loc")).to_have_text(await page.input_value("#loc"))
+
+
+async def test_what_curl_would_do_is_done_by_the_page_and_its_answer_shown(page, set_name):
+    runs = page.locator("#snippets button:text-matches('Run|Stop')")
+    await expect(runs).to_have_count(1)
+    await use_token(page)
+    follow, publish = runs.nth(0), runs.nth(1)
+    answers = page.locator("#snippets pre")
+    await follow.click()
+    await expect(follow).to_have_text("Stop")
+    await publish.click()
+    await expect(answers.nth(1)).to_contain_text('"accepted":1')
+    await expect(answers.nth(0)).to_contain_text(await page.input_value("#loc"))
+    await follow.click()
+    await expect(follow).to_have_text("Run")
+    await expect(page.locator("#snippets output").first).to_have_text("Stopped.")
+
+
+async def test_an_error_of_the_hub_is_the_answer_of_what_is_run(page, page_hub, set_name):
+    await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
+    await page.click("#snippets button:text-is('Run')")
+    await expect(page.locator("#snippets output")).to_contain_text("404")
+
+
+async def test_tabs_are_chosen_by_the_arrow_keys_and_one_of_them_by_tab(page):
+    tabs = page.locator("#snippets [role=tab]")
+    await tab_to(page, "#snippets [role=tab]")
+    for key, at in (
+        ("ArrowRight", 1),
+        ("End", 4),
+        ("ArrowRight", 0),
+        ("ArrowLeft", 4),
+        ("Home", 0),
+    ):
+        await page.keyboard.press(key)
+        await expect(tabs.nth(at)).to_be_focused()
+        await expect(tabs.nth(at)).to_have_attribute("aria-selected", "true")
+        await expect(page.locator("#snippets [role=tabpanel]:visible")).to_have_count(1)
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#snippets button:focus")).to_have_text("Copy")
 
 
 async def test_a_callback_is_subscribed(page, page_hub, set_name, tmp_path):

@@ -3,9 +3,9 @@
 import { address, read } from "./api.js";
 import { positionOf } from "./client/lib/position.js";
 import { parseDocument } from "./client/rsnotify.js";
+import { entryIn } from "./code.js";
 import { ago, copyable, foreign, listed, make, resource, say, tag, the, toClipboard } from "./dom.js";
 import { asked, set } from "./here.js";
-import { entryIn } from "./xml.js";
 
 const GONE = 410;
 const given = asked.get("change").trim();
@@ -51,9 +51,9 @@ async function forms(xml) {
   const { changes: [change] } = JSON.parse(await read(inJson));
   const bearer = set.private ? '-H "Authorization: Bearer $RSNOTIFY_TOKEN" ' : "";
   return [
-    copyable("curl", `curl ${bearer}'${inJson}'`),
-    copyable("JSON", JSON.stringify(change, null, 2)),
-    copyable("XML", entryIn(xml)),
+    copyable("curl", `curl ${bearer}'${inJson}'`, "shell"),
+    copyable("JSON", JSON.stringify(change, null, 2), "json"),
+    copyable("XML", entryIn(xml), "xml"),
   ];
 }
 

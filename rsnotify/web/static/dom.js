@@ -1,5 +1,7 @@
 /** Elements, by id and new ones. Text is only set as text: what a stranger wrote never becomes markup. */
 
+import { partsOf } from "./code.js";
+
 export const the = new Proxy({}, { get: (_, id) => document.getElementById(id) });
 
 /** A new element: `make.a({ href }, "text")`. */
@@ -97,10 +99,14 @@ export function submits(form, work) {
 
 export const button = (text, name, onclick) => make.button({ ariaLabel: `${text} ${name}`, onclick }, text);
 
-export function copyable(label, text) {
-  const code = make.code({}, text);
+/** Code whose parts are told apart by colour. */
+export const coloured = (text, language) =>
+  make.code({}, ...partsOf(text, language).map(([kind, part]) => (kind ? make.span({ className: `of-${kind}` }, part) : part)));
+
+export function copyable(label, text, language) {
+  const code = language ? coloured(text, language) : make.code({}, text);
   return make.div({ className: "copyable" }, make.span({ className: "label" }, label), code,
-    button("Copy", label, ({ target }) => toClipboard(text, target, code)));
+    make.span({ className: "acts" }, button("Copy", label, ({ target }) => toClipboard(text, target, code))));
 }
 
 /** Copy it, or else select it in `shown`. */

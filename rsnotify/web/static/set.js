@@ -2,6 +2,7 @@
 
 import { ask, SAMPLE, setPath } from "./api.js";
 import * as changes from "./changes.js";
+import { countDocuments, showDocuments } from "./documents.js";
 import { ago, number, submits, say, the } from "./dom.js";
 import * as following from "./following.js";
 import { rights, set } from "./here.js";
@@ -20,6 +21,7 @@ the["may-not"].hidden = rights.publish;
 the.loc.value = SAMPLE;
 the["may-not"].firstElementChild.textContent = token() ? "Your token may not publish to this set." : "Making changes needs a token.";
 
+showDocuments();
 timeline.open((stretch) => {
   const asked = new URLSearchParams({ set: set.name, ...stretch });
   history.replaceState(history.state, "", `?${asked}`.replaceAll("%3A", ":")); // the address shares it
@@ -59,6 +61,7 @@ watch(() => ({ limit: 1, name: set.name }), (status) => {
   the.last.textContent = ago([newest, changes.last() ?? ""].sort()[1], Date.parse(status.now));
   picture.seen(newest, readersOf(found));
   count(the.resources, found);
+  countDocuments(found);
 });
 
 submits(the.publish, async ({ loc, change }) => {

@@ -1,65 +1,73 @@
-/** The set's programs to copy, and its documents. */
+/** The set's programs to copy, in tabs; what curl would do, the page does at once. */
 
-import { address, channelOf, documentsOf, SAMPLE, SOURCE_DESCRIPTION } from "./api.js";
-import { copyable, make, the } from "./dom.js";
-import { set as record } from "./here.js";
+import { address, channelOf, SAMPLE, send } from "./api.js";
+import { button, copyable, make, say, the } from "./dom.js";
+import { rights, set } from "./here.js";
+import { programsOf } from "./programs.js";
+import { tabs } from "./tabs.js";
+import { token } from "./token.js";
 
-const { name: set, private: isPrivate } = record;
+const LANGUAGES = { JavaScript: "javascript", Python: "python" }; // others are for a shell
+const CHARACTERS = 10_000; // of an answer that are shown
 
-export const documents = [...documentsOf(set), SOURCE_DESCRIPTION];
-
-const hasOai = record.oai && the.documents.dataset.oai === "on";
-const views = [
-  ...(hasOai ? [["OAI-PMH", address(`${set}/oai?verb=Identify`)]] : []),
-  ...(record.atom ? [["Atom feed", address(`${set}/feed.atom`)]] : []),
-  ...(record.iiif ? [["activities of IIIF", address(`${set}/activities`)]] : []),
-];
-
-the.documents.append(...[...documents, ...views].map(([name, href]) => make.li({}, make.a({ href }, name))));
-the.snippets.append(...Object.entries(programs()).map(([language, of], at) => make.details({ name: "language", open: !at },
-  make.summary({}, language), ...Object.entries(of).map(([what, text]) => copyable(what, text)))));
+const { snippets } = the;
+let leaving = new AbortController(); // of what runs
+const filled = the["with-token"];
+filled.parentElement.hidden = !token();
+filled.onchange = fill;
+snippets.append(...tabs("Languages", Object.fromEntries(programs().map(([language]) => [language, []]))));
+fill();
 
 function programs() {
-  const hub = address("").replace(/\/$/, "");
-  const [channel, list] = [channelOf(set), documents[0][1]];
-  const bearer = '-H "Authorization: Bearer $RSNOTIFY_TOKEN"';
-  const activate = ". .venv/bin/activate  # in a clone, after make run\n";
-  const given = isPrivate ? ` ${bearer}` : "";
-  return {
-    curl: {
-      follow: `curl -N${given} -H "Accept: text/event-stream" \\
-  ${channel}`,
-      publish: `curl ${bearer} -H "Content-Type: application/json" \\
-  -H "Idempotency-Key: $(date +%s%N)" \\
-  -d '{"loc": "${SAMPLE}", "change": "updated"}' \\
-  ${hub}/api/sets/${set}/changes`,
-    },
-    JavaScript: {
-      "follow, in a web page": `import { follow } from "${hub}/static/client/rsnotify.js";
+  return programsOf({
+    hub: address("").replace(/\/$/, ""),
+    set: set.name,
+    channel: channelOf(set.name),
+    list: address(`${set.name}/capabilitylist.xml`),
+    sample: SAMPLE,
+    isPrivate: set.private,
+    secret: filled.checked ? token() : "",
+  });
+}
 
-for await (const { change, loc } of follow("${list}"${isPrivate ? ', { token: "YOUR TOKEN" }' : ""})) {
-  console.log(change, loc);
-}`,
-    },
-    Python: {
-      follow: `from rsnotify_client import follow
+/** Each panel anew; the tab that is chosen stays. */
+function fill() {
+  const all = programs();
+  leaving.abort();
+  leaving = new AbortController();
+  for (const panel of snippets.querySelectorAll("[role=tabpanel]")) {
+    const title = document.getElementById(panel.getAttribute("aria-labelledby")).textContent;
+    panel.replaceChildren(...all.filter(([language]) => language === title).flatMap(([language, what, text, request]) => {
+      const made = copyable(what, text, LANGUAGES[language] ?? "shell");
+      const isAllowed = request && (request.method === "GET" || rights.publish);
+      return isAllowed ? [made, ...runs(made, what, request)] : [made];
+    }));
+  }
+}
 
-for change in follow("${list}"${isPrivate ? ', token="YOUR TOKEN"' : ""}):
-    print(change.change, change.loc, flush=True)`,
-      publish: `import os
-from rsnotify_client import Publisher
-
-with Publisher("${hub}", os.environ["RSNOTIFY_TOKEN"]) as publisher:
-    publisher.updated("${set}", "${SAMPLE}")`,
-    },
-    "Command line": {
-      follow: `${activate}rsnotify subscribe ${set} --url ${hub}`,
-      publish: `${activate}rsnotify publish ${set} ${SAMPLE} --url ${hub}`,
-      "keep a copy": `${activate}rsnotify mirror ${list} copy`,
-    },
-    WebSub: {
-      "subscribe; CALLBACK is your address": `curl${given} -d hub.mode=subscribe --data-urlencode "hub.callback=$CALLBACK" \\
-  --data-urlencode hub.topic=${channel} ${hub}/hub`,
-    },
-  };
+/** A button beside the code, and what the hub answers below. */
+function runs(made, what, { url, method, ...options }) {
+  const [state, answer] = [make.output(), make.pre({ tabIndex: 0, hidden: true })];
+  let running = null;
+  const run = button("Run", what, async () => {
+    if (running) return running.abort();
+    running = new AbortController();
+    const signal = AbortSignal.any([running.signal, leaving.signal]);
+    answer.hidden = false;
+    answer.textContent = "";
+    run.textContent = "Stop";
+    say(state, "Asking…");
+    const begun = performance.now();
+    try {
+      const { status, body } = await send(method, url, { ...options, headers: { ...options.headers }, signal });
+      say(state, `${status}, after ${Math.max(1, Math.round(performance.now() - begun))} ms`);
+      for await (const text of body.pipeThrough(new TextDecoderStream())) answer.textContent = (answer.textContent + text).slice(-CHARACTERS);
+    } catch ({ name, status, message }) {
+      say(state, name === "AbortError" ? "Stopped." : `${status || ""} ${message}`.trim(), name !== "AbortError");
+    }
+    running = null;
+    run.textContent = "Run";
+  });
+  made.querySelector("button").after(run);
+  return [state, answer];
 }

@@ -1,6 +1,6 @@
 /** Validates a document; one of this hub the page itself reads. */
 
-import { HOME, read, send } from "./api.js";
+import { documentsOf, HOME, read, send, SOURCE_DESCRIPTION } from "./api.js";
 import { counted, make, number, submits, say, the } from "./dom.js";
 import { asked, set } from "./here.js";
 
@@ -10,8 +10,7 @@ let turn = 0; // older answers are dropped
 submits(the.validate, validate);
 pasted.oninput = () => { address.value = ""; };
 if (set) {
-  import("./snippets.js").then(({ documents }) => the["own-documents"].replaceChildren(
-    ...documents.map(([label, value]) => make.option({ value, label }))));
+  the["own-documents"].replaceChildren(...[...documentsOf(set.name), SOURCE_DESCRIPTION].map(([label, value]) => make.option({ value, label })));
 }
 if (asked.has("document")) {
   address.value = new URL(asked.get("document"), HOME).href;
