@@ -6,6 +6,7 @@ import { describe, test } from "node:test";
 import { entryIn, partsOf } from "../../rsnotify/web/static/code.js";
 import {
   barsOf,
+  between,
   endFor,
   hoursOf,
   minuteOf,
@@ -41,6 +42,13 @@ describe("a minute", () => {
     test(`of ${position} ends where a stretch with it may end`, () => assert.equal(minuteOf(position), minute));
   }
   test("has a moment, which is its end", () => assert.equal(momentOf(NOON), "2026-11-20T12:00:00Z"));
+});
+
+describe("from one position to another", () => {
+  const first = "2026-11-20T12:00:00.999999Z";
+  for (const [second, expected] of [[first, 0], ["2026-11-20T12:00:01.000000Z", 0.001], ["2026-11-20T12:00:00.999000Z", -0.999]]) {
+    test(`${second} it is ${expected} ms`, () => assert.equal(between(first, second), expected));
+  }
 });
 
 describe("a line of time", () => {

@@ -60,13 +60,47 @@ async def test_what_more_there_is_of_an_entry_has_room(window, page_hub, set_nam
     assert box["width"] > 100
 
 
-async def test_a_list_shows_its_first_thousand_entries_and_says_so(window, page_hub, set_name):
+async def test_the_newest_changes_come_first_and_each_page_has_an_address(
+    window, page_hub, set_name
+):
     await page_hub.publish(
-        *(f"http://example.com/{each}" for each in range(1_001)), set_name=set_name
+        *(f"http://example.com/{each}" for each in range(201)), set_name=set_name
+    )
+    rows, pages = window.locator("tbody tr"), window.locator("#pages")
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    await expect(window.locator("#content")).to_contain_text("201 entries, the newest first")
+    await expect(rows).to_have_count(200)
+    await expect(rows.first).to_contain_text("http://example.com/200")
+    await pages.get_by_text("After").click()
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("http://example.com/0")
+    await expect(pages.locator("a").first).to_be_focused()
+    await window.reload()
+    await expect(pages).to_contain_text("201 to 201 of 201")
+    await no_violations(window)
+    await window.go_back()
+    await expect(rows).to_have_count(200)
+
+
+async def test_two_hundred_entries_are_one_page(window, page_hub, set_name):
+    await page_hub.publish(
+        *(f"http://example.com/{each}" for each in range(200)), set_name=set_name
     )
     await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
-    await expect(window.locator("#content")).to_contain_text("1,001 entries, the first 1,000")
-    await expect(window.locator("tbody tr")).to_have_count(1_000)
+    await expect(window.locator("tbody tr")).to_have_count(200)
+    await expect(window.locator("#pages")).to_be_hidden()
+
+
+async def test_a_digest_is_short_and_copied_whole(window, page_hub, set_name):
+    digest = f"sha-256:{'0a' * 32}"
+    await page_hub.publish("http://example.com/a", set_name=set_name, hash=digest)
+    await window.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    button = window.locator("td .digest")
+    await expect(button).to_have_text("sha-256:0a0a0a0a…")
+    await button.click()
+    await expect(button).to_have_text("Copied")
+    assert await window.evaluate("navigator.clipboard.readText()") == digest
 
 
 async def test_what_a_source_wrote_is_only_ever_text(window, page_hub, set_name):

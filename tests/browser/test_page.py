@@ -558,21 +558,52 @@ async def test_the_debugger_shows_frames_and_goes_on_from_the_cursor(
     page, page_hub, set_name, transport
 ):
     await view(page, "Debugger")
-    state, frames = page.locator("#connection-state"), page.locator("#frames li")
+    state, frames = page.locator("#connection-state"), page.locator("#frames > li")
     await page.select_option("[name=transport]", transport)
     await page.click("#connection button:text-is('Connect')")
     await expect(state).to_have_text("connected")
     for number in range(2):
         await page_hub.publish(f"http://example.com/{number}", set_name=set_name)
         await expect(frames).to_have_count(number + 1)
-    await expect(frames.locator(".tag")).to_have_text(["joins", "first"])
+    await expect(frames.locator(".joint")).to_have_text(["joins", "first"])
+    await expect(frames.locator("ul")).to_have_text(
+        ["updated http://example.com/1", "updated http://example.com/0"]
+    )
+    await expect(frames.first).to_contain_text(re.compile(r"· [\d.,]+ ms after the one before"))
     await expect(frames.first.locator("pre")).to_contain_text("<loc>http://example.com/1</loc>")
     await page.click("#disconnect")
     await expect(state).to_contain_text("disconnected")
     await page_hub.publish("http://example.com/missed", set_name=set_name)
     await page.click("#connection button:text-is('Connect')")
-    await expect(frames.locator(".tag")).to_have_text(["joins"])
+    await expect(frames.locator(".joint")).to_have_text(["joins"])
     await expect(frames.locator("pre")).to_contain_text("missed")
+
+
+async def test_the_debugger_shows_only_the_frames_that_have_a_text(page, page_hub, set_name):
+    await view(page, "Debugger")
+    frames = page.locator("#frames > li")
+    await page.click("#connection button:text-is('Connect')")
+    await expect(page.locator("#connection-state")).to_have_text("connected")
+    for name in ("apple", "pear"):
+        await page_hub.publish(f"http://example.com/{name}", set_name=set_name)
+        await expect(frames.first).to_contain_text(name)
+    await page.fill("#frame-filter", "APPLE")
+    await expect(page.locator("#frames-shown")).to_have_text("1 of 2 frames")
+    await expect(page.locator("#frames > li:visible")).to_contain_text("apple")
+    await page_hub.publish("http://example.com/pear", set_name=set_name)
+    await expect(page.locator("#frames-shown")).to_have_text("1 of 3 frames")
+    await page.fill("#frame-filter", "")
+    await expect(page.locator("#frames > li:visible")).to_have_count(3)
+
+
+async def test_the_debugger_names_the_first_changes_of_a_frame(page, page_hub, set_name):
+    await view(page, "Debugger")
+    await page.click("#connection button:text-is('Connect')")
+    await expect(page.locator("#connection-state")).to_have_text("connected")
+    await page_hub.publish(*(f"http://example.com/{n}" for n in range(7)), set_name=set_name)
+    changes = page.locator("#frames ul li")
+    await expect(changes).to_have_count(6)
+    await expect(changes.last).to_have_text("and 2 more")
 
 
 async def test_the_debugger_shows_why_the_hub_ends_a_connection(page):
@@ -586,7 +617,7 @@ async def test_a_connection_of_the_debugger_that_was_replaced_says_no_more(
     page, page_hub, set_name
 ):
     await view(page, "Debugger")
-    state, frames = page.locator("#connection-state"), page.locator("#frames li")
+    state, frames = page.locator("#connection-state"), page.locator("#frames > li")
     await page.select_option("[name=transport]", "sse")
     for _ in range(2):
         await page.click("#connection button:text-is('Connect')")

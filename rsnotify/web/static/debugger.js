@@ -1,15 +1,18 @@
-/** One connection of the JavaScript client, each frame as it came, and whether the intervals join. */
+/** One connection of the JavaScript client: each frame as it came beside what it says, and whether the intervals join. */
 
 import { channelOf } from "./api.js";
 import { openChannel } from "./client/lib/channel.js";
 import { readNotification } from "./client/lib/notification.js";
 import { Web } from "./client/lib/web.js";
-import { clock, counted, make, submits, say, the } from "./dom.js";
+import { clock, coloured, counted, make, number, resource, submits, say, tag, the } from "./dom.js";
 import { set } from "./here.js";
+import { between } from "./minutes.js";
 import { token } from "./token.js";
 
 const FRAMES = 20; // that are kept
 const CHARACTERS = 20_000; // of a frame that are shown
+const COLOURED = 4_000; // characters of a frame that is coloured; longer ones would cost too much
+const CHANGES = 5; // of a frame that are named
 const TRANSPORTS = { websocket: "a WebSocket", sse: "an event stream" };
 
 const { disconnect, frames } = the;
@@ -53,21 +56,45 @@ function ended({ message, closeCode, status }, isBad = true) {
 }
 
 function frame(text) {
-  const raw = make.details({}, make.summary({}, `raw, ${counted(text.length, "character")}`),
-    make.pre({ tabIndex: 0 }, text.slice(0, CHARACTERS)));
-  frames.prepend(make.li({}, raw));
+  const shown = text.slice(0, CHARACTERS);
+  const raw = make.pre({ tabIndex: 0, ariaLabel: "The frame as it came" }, text.length < COLOURED ? coloured(shown, "xml") : shown);
+  const said = make.div();
   try {
     const { from, until, timed } = readNotification(text);
-    raw.before(joined(from), ` ${clock(until)} · ${counted(timed.length, "change")} · after ${from}, until ${until}`);
+    said.append(make.p({}, joined(from), ` ${clock(until)} · ${counted(timed.length, "change")}${since(until)}`),
+      make.p({ className: "help" }, "after ", make.code({}, from), ", until ", make.code({}, until)),
+      make.ul({}, ...timed.slice(0, CHANGES).map(({ change: { change = "", loc } }) => make.li({}, tag(change), " ", resource(loc))),
+        ...(timed.length > CHANGES ? [make.li({}, `and ${number(timed.length - CHANGES)} more`)] : [])));
     cursor = until;
   } catch ({ message }) {
-    raw.before(make.strong({ className: "bad" }, message));
+    said.append(make.strong({ className: "bad" }, message));
   }
-  while (frames.children.length > FRAMES) frames.lastChild.remove();
+  said.append(make.p({ className: "help" }, `${counted(text.length, "character")}${text.length > CHARACTERS ? `, the first ${number(CHARACTERS)} are shown` : ""}`));
+  frames.prepend(Object.assign(make.li({}, said, raw), { text: text.toLowerCase() }));
+  while (frames.children.length > FRAMES) leave(frames.lastChild);
+  choose();
 }
+
+/** The focus does not leave with a frame. */
+function leave(last) {
+  if (last.contains(document.activeElement)) state.focus();
+  last.remove();
+}
+
+const since = (until) => (cursor ? ` · ${between(cursor, until).toLocaleString("en", { maximumFractionDigits: 3 })} ms after the one before` : "");
 
 function joined(from) {
   const [kind, text] = cursor === null ? ["", "first"]
-    : cursor === from ? ["created", "joins"] : ["deleted", `gap after ${cursor}`];
-  return make.span({ className: `tag ${kind}` }, text);
+    : cursor === from ? ["created", "joins"] : ["deleted", `gap of ${number(Math.round(between(cursor, from)))} ms after ${cursor}`];
+  return make.span({ className: `joint tag ${kind}` }, text);
 }
+
+/** Only the frames in which the filter's text stands, as it came. */
+function choose() {
+  const wanted = the["frame-filter"].value.trim().toLowerCase();
+  const all = [...frames.children];
+  for (const each of all) each.hidden = !each.text.includes(wanted);
+  const count = all.filter(({ hidden }) => !hidden).length;
+  the["frames-shown"].textContent = wanted ? `${count} of ${counted(all.length, "frame")}` : all.length === FRAMES ? `the last ${FRAMES} frames` : "";
+}
+the["frame-filter"].oninput = choose;

@@ -2,6 +2,8 @@
 
 import { partsOf } from "./code.js";
 
+const DIGEST = 16; // characters of a digest that are shown
+
 export const the = new Proxy({}, { get: (_, id) => document.getElementById(id) });
 
 /** A new element: `make.a({ href }, "text")`. */
@@ -34,6 +36,10 @@ export function resource(address) {
   const text = make.bdi({ title: address }, make.span({ className: "host" }, host), make.b({}, path));
   return host ? make.a({ href: address }, text) : text;
 }
+
+/** The beginning of a digest; pressed, it copies the whole. */
+export const digest = (text) => make.button({ type: "button", className: "digest", title: text, ariaLabel: `Copy the digest ${text}`,
+  onclick: ({ currentTarget }) => toClipboard(text, currentTarget) }, text.length > DIGEST ? `${text.slice(0, DIGEST)}…` : text);
 
 export const tag = (text) =>
   make.span({ className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));

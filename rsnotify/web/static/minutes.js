@@ -16,6 +16,10 @@ export const minuteOf = (position) => Date.parse(`${position.slice(0, 16)}Z`) / 
 
 export const momentOf = (minute) => `${new Date(minute * MINUTE_MS).toISOString().slice(0, 19)}Z`;
 
+/** Milliseconds from one position to another, to the microsecond. */
+export const between = (one, other) =>
+  ((Date.parse(other) - Date.parse(one)) * 1000 + Number(other.slice(-4, -1)) - Number(one.slice(-4, -1))) / 1000;
+
 /** How many minutes a bar has, for a line of this width. */
 export const stepFor = (pixels) => STEPS.find((step) => (DAY / step) * BAR_PIXELS <= pixels) ?? STEPS.at(-1);
 
