@@ -16,6 +16,7 @@ import {
   stepFor,
   stretchOf,
 } from "../../rsnotify/web/static/minutes.js";
+import { placesOf } from "../../rsnotify/web/static/places.js";
 import { programsOf } from "../../rsnotify/web/static/programs.js";
 
 describe("the entry of a list", () => {
@@ -147,5 +148,40 @@ describe("a program", () => {
   });
   test("has none but its place unless one is filled in", () => {
     for (const text of texts({})) assert.doesNotMatch(text, /YOUR TOKEN|export/);
+  });
+});
+
+const DOCUMENT = `<?xml version="1.0"?>
+<urlset xmlns:o="o"><!-- <o:ln/> -->
+<o:md capability="changelist"/><o:ln rel="up"
+  href="a"/><o:ln rel='index' href="b"/>
+<url><loc>a</loc><o:md change="x>y"/></url><url/>
+<url><o:ln rel="up"/></url></urlset>`;
+
+describe("a place of a violation", () => {
+  const table = [
+    ["/urlset", "2:1", '<urlset xmlns:o="o">'],
+    ["/urlset/rs:md/@capability", "3:7", 'capability="changelist"'],
+    ["/urlset/rs:md/@from", "3:1", '<o:md capability="changelist"/>'],
+    ["/urlset/rs:ln[@rel='index']", "4:13", "<o:ln rel='index' href=\"b\"/>"],
+    ["/urlset/rs:ln[1]/@href", "4:3", 'href="a"'],
+    ["/urlset/url[1]/rs:md/@change", "5:24", 'change="x>y"'],
+    ["/urlset/url[2]/loc", "5:44", "<url/>"],
+    ["/urlset/url[3]/rs:ln[@rel='up']", "6:6", '<o:ln rel="up"/>'],
+    ["/urlset/url[9]/rs:md/@change", "2:1", '<urlset xmlns:o="o">'],
+    ["/", undefined, undefined, "nothing is known"],
+    ["/", "3:8", '<o:md capability="changelist"/><o:ln rel="up"', "url line 2 and urlset, line 3, column 8"],
+    ["/", undefined, undefined, "line 99"],
+  ];
+  for (const [path, place, marked, message = ""] of table) {
+    test(`of ${path} ${message} is ${place}`, () => {
+      const [found] = placesOf(DOCUMENT, [{ path, message }]);
+      assert.equal(found && `${found.line}:${found.column}`, place);
+      assert.equal(found && DOCUMENT.slice(found.begin, found.end), marked);
+    });
+  }
+  test("is found in what breaks off, and in nothing", () => {
+    assert.equal(placesOf("<a><b", [{ path: "/a/b", message: "" }])[0].end, 3);
+    assert.deepEqual(placesOf("</a>", [{ path: "/a", message: "" }]), [undefined]);
   });
 });

@@ -19,6 +19,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 ADMIN_ROWS = 25  # of each table
+FAULTY = """<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"
+  xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:ln rel="up" href="http://example.com/up"/>
+<rs:md capability="changelist" from="2026-11-20T00:00:00Z"/>
+<url><loc>http://example.com/a</loc>
+<rs:md change="moved" datetime="2026-11-20T00:00:00Z"/></url></urlset>
+"""
 UNDONE_MS = 8_000  # in which what is about to be done can be undone
 ROWS = 50  # that the table of the latest changes has
 LONGEST = "http://example.com/" + "x" * (2048 - 19)
@@ -634,6 +640,80 @@ async def test_the_validator_names_each_violation_with_its_clause(page):
     await page.fill("[name=document]", "<urlset/>")
     await page.click("#validate button")
     await expect(page.locator("#violations li")).to_contain_text("Core 7")
+
+
+async def test_the_validator_marks_each_fault_where_it_stands(page):
+    await view(page, "Validator")
+    await page.fill("[name=document]", FAULTY)
+    await page.click("#validate button:text-is('Validate')")
+    fault = page.locator("#violations li", has_text="change")
+    await expect(fault.locator("mark")).to_have_text('change="moved"')
+    await expect(page.locator("#gutter .bad")).to_have_text(["5\n"])
+    await fault.locator("button").click()
+    await expect(page.locator("#pasted")).to_be_focused()
+    chosen = "document.activeElement.value.slice(pasted.selectionStart, pasted.selectionEnd)"
+    assert await page.evaluate(chosen) == 'change="moved"'
+    await no_violations(page)
+    await page.locator("#pasted").press_sequentially(" ")
+    await expect(page.locator("#gutter .bad")).to_have_count(0)
+
+
+async def test_a_link_to_a_document_elsewhere_makes_the_hub_fetch_nothing_until_it_is_pressed(
+    page, page_hub, set_name
+):
+    """Under both names that a link may give it, and with the admin's token in the tab."""
+    async with Receiver(get=answers("200 OK", b"<urlset/>")) as elsewhere:
+        await use_token(page)
+        for name in ("url", "document"):
+            await page.goto(f"{page_hub.url}/?view=validator&{name}={elsewhere.callback}")
+            await expect(page.locator("#verdict")).to_contain_text("press Validate")
+            await expect(page.locator("[name=address]")).to_have_value(elsewhere.callback)
+        assert elsewhere.asked == []
+        await page.click("#validate button:text-is('Validate')")
+        await expect(page.locator("#verdict")).to_contain_text("1 violation")
+        assert len(elsewhere.asked) == 1
+
+
+async def test_what_was_validated_has_an_address_which_shows_the_same(page, page_hub, set_name):
+    await view(page, "Validator")
+    await page.fill("[name=address]", f"{page_hub.url}/{set_name}/capabilitylist.xml")
+    await page.click("#validate button:text-is('Validate')")
+    await expect(page.locator("#verdict")).to_contain_text("Valid")
+    await page.reload()
+    await expect(page.locator("#verdict")).to_contain_text("Valid")
+    await expect(page.locator("#pasted")).to_have_value(re.compile("capabilitylist"))
+
+
+async def test_the_whole_source_is_drawn_as_a_tree_and_each_document_judged(
+    page, page_hub, set_name
+):
+    await page_hub.publish("http://example.com/a", set_name=set_name)
+    await page_hub.ask("PUT", f"/api/sets/{set_name}-other")
+    await view(page, "Validator")
+    await page.click("#draw-source")
+    says = page.locator("#tree-says")
+    await expect(says).to_contain_text("all valid; ")
+    await expect(says).to_contain_text("named and not read")
+    tree = page.locator("#tree")
+    await expect(tree.locator("> li > a")).to_have_text("Source Description")
+    sets = tree.locator("> li > ul > li > a")
+    await expect(sets).to_have_text([f"{set_name}/capabilitylist.xml"])
+    below = tree.locator("> li > ul > li > ul > li > a")
+    for name, count in (("changelist-index.xml", 1), ("_notification_channel", 2)):
+        await expect(below.filter(has_text=name)).to_have_count(count)
+    await no_violations(page)
+
+
+async def test_a_document_of_the_tree_that_is_wrong_leads_to_what_is(page, page_hub, set_name):
+    async def answer(route: Route) -> None:
+        await route.fulfill(content_type="application/xml", body=FAULTY)
+
+    await page.route(f"**/{set_name}/changelist-index.xml", answer)
+    await view(page, "Validator")
+    await page.click("#draw-source")
+    await expect(page.locator("#tree-says")).to_contain_text("1 of 5 documents is wrong")
+    await page.click("#tree a:text-is('1 violation')")
+    await expect(page.locator("#violations mark")).to_have_text('change="moved"')
 
 
 async def test_the_validator_shows_what_was_asked_last(page):
