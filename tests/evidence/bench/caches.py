@@ -1,10 +1,13 @@
 """Readers of a stream behind a cache: what they cost the hub, and when they get a change.
 
 `BENCH_READERS` long-pollers (1,000 without it) ask nginx and Varnish, with the configurations of
-the docs, and the hub directly; beside them as many WebSockets at the hub. `BENCH_CHANGES` changes
-(10) come `BENCH_PAUSE` seconds (1) apart, then nothing for `BENCH_SILENCE` seconds (60). The load
-runs on the same cores, and its own cost is in every figure. Each reader takes an open file of the
-load, and two of the cache.
+the docs, and the hub directly; beside them as many WebSockets at the hub; and each time 200 first,
+whom a change costs the hub as much behind a cache. `BENCH_CHANGES` changes (10) come as far apart
+as each of `BENCH_PAUSE` says (`1,0.1`, in seconds), then nothing for `BENCH_SILENCE` seconds (60).
+The load runs on the same cores, and its own cost is in every figure of time. Each reader takes an
+open file of the load, and two of the cache.
+
+    make bench BENCH_ARGS=caches BENCH_READERS=20000 BENCH_CHANGES=100 BENCH_SILENCE=300
 """
 
 import asyncio
@@ -18,11 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean, quantiles
 from time import time
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import quote
 
 import uvloop
 
+from tests.evidence.bench.channels import raise_open_files
 from tests.fault.test_caches import ASKED, nginx, varnishd
 from tests.fault.test_proxies import running
 from tests.support.needs import find
@@ -31,12 +35,12 @@ from tests.support.running import RunningHub
 
 READERS = int(os.environ.get("BENCH_READERS", "1000"))
 CHANGES = int(os.environ.get("BENCH_CHANGES", "10"))
-PAUSE_SECONDS = float(os.environ.get("BENCH_PAUSE", "1"))
+PAUSES = tuple(map(float, os.environ.get("BENCH_PAUSE", "1,0.1").split(",")))  # seconds
 SILENT_SECONDS = float(os.environ.get("BENCH_SILENCE", "60"))
+FEW = 200
 LOAD_READERS = 5_000  # of one process
+SETTLED_A_SECOND = 2_500  # readers, of whom all wait then
 OPENED_AT_ONCE = 100
-TICKS = os.sysconf("SC_CLK_TCK")
-
 HANDSHAKE = (
     "GET /channels/dataset1/change_notification_channel HTTP/1.1\r\nHost: bench\r\n"
     "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -144,9 +148,25 @@ async def load(kind: str, port: int, offset: str, readers: int) -> None:
 # --- one way to read ------------------------------------------------------------------------------
 
 
+class Paced(NamedTuple):
+    """What the changes of one pace cost, on average, and how long each took to each reader."""
+
+    requests: float
+    cpu_ms: float
+    receipts_ms: list[float]
+
+
+class Measured(NamedTuple):
+    """One way to read, with so many readers."""
+
+    paces: dict[float, Paced]  # by the pause
+    silent: int | None  # requests in silence
+
+
 def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    """Of all threads, in nanoseconds at the source: a tick of the clock is longer than a change."""
+    each = (file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(int(text.split()[0]) for text in each) / 1e9
 
 
 async def line(process: Process) -> object:
@@ -154,8 +174,7 @@ async def line(process: Process) -> object:
     return json.loads(await process.stdout.readline())
 
 
-async def measured(way: str, folder: Path) -> str:
-    """A row of the table."""
+async def measured(way: str, readers: int, folder: Path, silent_seconds: float) -> Measured:
     async with RunningHub(
         folder / "hub",
         access_log="on",
@@ -168,25 +187,27 @@ async def measured(way: str, folder: Path) -> str:
         pid, port = hub.process.pid, free_port()
         with ExitStack() as stack:
             if way in CACHES:
-                stack.enter_context(running(CACHES[way](folder, port, hub.url.partition("//")[2])))
+                words = CACHES[way](folder, port, hub.url.partition("//")[2], readers)
+                stack.enter_context(running(words))
                 await asyncio.sleep(1)
             else:
                 port = hub.port
             offset = (await hub.publish("http://example.com/first"))["until"]
-            loads = [await started(way, port, offset, count) for count in counts()]
+            loads = [await started(way, port, offset, count) for count in counts(readers)]
             try:
                 for each in loads:
                     await line(each)
-                await asyncio.sleep(2)  # until all wait
-                return await row(way, hub, pid, loads)
+                await asyncio.sleep(max(2, readers / SETTLED_A_SECOND))
+                paces = {each: await paced(each, hub, pid, loads) for each in PAUSES}
+                return Measured(paces, await asked_in_silence(hub, silent_seconds))
             finally:
                 for each in loads:
                     each.kill()
                     await each.wait()
 
 
-def counts() -> list[int]:
-    full, rest = divmod(READERS, LOAD_READERS)
+def counts(readers: int) -> list[int]:
+    full, rest = divmod(readers, LOAD_READERS)
     return [LOAD_READERS] * full + ([rest] if rest else [])
 
 
@@ -195,51 +216,57 @@ async def started(way: str, port: int, offset: str, readers: int) -> Process:
     return await asyncio.create_subprocess_exec(*words, stdout=PIPE, limit=2**26)
 
 
-async def row(way: str, hub: RunningHub, pid: int, loads: list[Process]) -> str:
-    asked, used = hub.log.read_text().count(ASKED), processor_seconds(pid)
-    collecting = [asyncio.create_task(collected(each)) for each in loads]
+async def paced(pause: float, hub: RunningHub, pid: int, loads: list[Process]) -> Paced:
+    first = PAUSES.index(pause) * CHANGES
+    asked, used = requests(hub), processor_seconds(pid)
+    collecting = [asyncio.create_task(collected(each, first)) for each in loads]
     published: list[float] = []
-    for number in range(CHANGES):
+    for number in range(first, first + CHANGES):
         published.append(time())
         await hub.publish(f"http://example.com/zzz{number}zzz")
-        await asyncio.sleep(max(0, PAUSE_SECONDS - (time() - published[-1])))
+        await asyncio.sleep(max(0, pause - (time() - published[-1])))
     receipts = [
         (came - at) * 1000
         for found in await asyncio.gather(*collecting)
         for at, times in zip(published, found, strict=True)
         for came in times
     ]
-    requests = (hub.log.read_text().count(ASKED) - asked) / CHANGES
     cpu = (processor_seconds(pid) - used) / CHANGES * 1000
-    hundredths = quantiles(receipts, n=100)
-    silent = hub.log.read_text().count(ASKED)
-    await asyncio.sleep(SILENT_SECONDS)
-    silent = hub.log.read_text().count(ASKED) - silent
-    return (
-        f"| {way} | {requests:,.1f} | {cpu:.1f} | {mean(receipts):.0f}, {hundredths[49]:.0f}, "
-        f"{hundredths[98]:.0f} | {silent} |"
-    )
+    return Paced((requests(hub) - asked) / CHANGES, cpu, receipts)
 
 
-async def collected(load: Process) -> list[list[float]]:
-    """When each change came at the readers of one load, once all have all."""
+async def asked_in_silence(hub: RunningHub, seconds: float) -> int | None:
+    if not seconds:
+        return None
+    before = requests(hub)
+    await asyncio.sleep(seconds)
+    return requests(hub) - before
+
+
+def requests(hub: RunningHub) -> int:
+    """For streams, as the hub has logged them."""
+    return hub.log.read_text().count(ASKED)
+
+
+async def collected(load: Process, first: int) -> list[list[float]]:
+    """When each change from this one on came at the readers of one load, once all have all."""
     found: dict[int, list[float]] = {}
     while len(found) < CHANGES:
         number, times = cast(tuple[int, list[float]], await line(load))
         found[number] = times
-    return [found[number] for number in range(CHANGES)]
+    return [found[number] for number in range(first, first + CHANGES)]
 
 
-def nginx_for_many(folder: Path, port: int, hub: str) -> list[str]:
+def nginx_for_many(folder: Path, port: int, hub: str, readers: int) -> list[str]:
     words = nginx(folder, port, hub)
     config = folder / "nginx.conf"
-    files = 4 * READERS + 512
+    files = 4 * readers + 512
     many = f"worker_rlimit_nofile {files}; events {{ worker_connections {files}; }}"
     config.write_text(config.read_text().replace("events {}", many, 1))
     return [find("nginx") or "nginx", *words]
 
 
-def varnish_for_many(folder: Path, port: int, hub: str) -> list[str]:
+def varnish_for_many(folder: Path, port: int, hub: str, _: int) -> list[str]:
     more = ("-p", "thread_pool_max=5000", "-p", "listen_depth=8192")
     return [find("varnishd") or "varnishd", *varnishd(folder, port, hub), *more]
 
@@ -248,15 +275,34 @@ CACHES = {"nginx": nginx_for_many, "Varnish": varnish_for_many}
 
 
 def main() -> None:
-    print(f"{READERS:,} readers, {CHANGES} changes {PAUSE_SECONDS:g} s apart\n")
+    raise_open_files()
     print(
-        "| | requests at the hub a change | hub CPU a change, ms | mean, p50, p99 of receipt, ms | "
-        f"requests at the hub in {SILENT_SECONDS:.0f} silent seconds |"
+        "| | readers | seconds between changes | requests at the hub a change "
+        f"| hub CPU a change, ms | of that with {FEW} | mean, p50, p99 of receipt, ms "
+        f"| requests at the hub in {SILENT_SECONDS:.0f} silent seconds |"
     )
-    print("|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for way in ("WebSockets", "long polls", *(each for each in CACHES if find(PROGRAMS[each]))):
-        with tempfile.TemporaryDirectory() as folder:
-            print(asyncio.run(measured(way, Path(folder))), flush=True)
+        few: Measured | None = None
+        for readers in sorted({FEW, READERS}):
+            with tempfile.TemporaryDirectory() as folder:
+                silence = SILENT_SECONDS if readers == READERS else 0
+                found = asyncio.run(measured(way, readers, Path(folder), silence))
+            few = few or found
+            for pause in PAUSES:
+                print(row(way, readers, pause, found, few), flush=True)
+
+
+def row(way: str, readers: int, pause: float, found: Measured, few: Measured) -> str:
+    its = found.paces[pause]
+    hundredths = quantiles(its.receipts_ms, n=100)
+    times = f"{mean(its.receipts_ms):.0f}, {hundredths[49]:.0f}, {hundredths[98]:.0f}"
+    ratio = its.cpu_ms / few.paces[pause].cpu_ms
+    silent = "" if found.silent is None or pause != PAUSES[-1] else found.silent
+    return (
+        f"| {way} | {readers:,} | {pause:g} | {its.requests:,.1f} | {its.cpu_ms:.2f} "
+        f"| {ratio:.2f} | {times} | {silent} |"
+    )
 
 
 PROGRAMS = {"nginx": "nginx", "Varnish": "varnishd"}
