@@ -42,9 +42,12 @@ class HubProcess:
         words = ["serve", "--data", str(self._data), "--port", self._port, *sets]
         chosen = {"RSNOTIFY_ADMIN_TOKEN": TOKEN, "RSNOTIFY_ADMIN_EMAIL": "admin@hub.example.org"}
         environment = clean_environment() | chosen
-        with self._data.with_suffix(".log").open("ab") as log:
-            self.process = Spawned(words, environment, log.fileno())
-        self.url = self.process.stdout.readline().split()[-1]
+        log = self._data.with_suffix(".log")
+        with log.open("ab") as written:
+            self.process = Spawned(words, environment, written.fileno())
+        ready = self.process.stdout.readline()
+        assert ready, f"the hub did not start: {log.read_text()[-2_000:]}"
+        self.url = ready.split()[-1]
         self._port = self.url.rpartition(":")[2]
 
     def kill(self) -> None:
