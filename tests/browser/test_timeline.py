@@ -1,9 +1,10 @@
 """The line of time of a set: a stretch of it is chosen by hand, and its address shares it."""
 
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import opened, tab_to
 from tests.browser.test_page import PHONE, latest, no_violations, shown
@@ -122,6 +123,23 @@ async def test_what_is_not_read_is_said_and_read_when_it_is_asked_for(chromium, 
         await page.click("#read-on")
         await expect(says(page)).to_contain_text("10,001 changes;")
         await expect(says(page)).not_to_contain_text("is not read")
+
+
+async def test_a_clock_that_is_behind_hides_nothing_that_is_newer(page, page_hub, set_name):
+    """Whatever page of the list is read last."""
+    now = datetime.now(UTC)
+    pages = [(now, [{"rel": "prev", "href": "x"}]), (now - timedelta(minutes=15), [])]
+
+    async def answer(route: Route) -> None:
+        time, links = pages.pop(0)
+        at = f"{time:%Y-%m-%dT%H:%M:%S.%fZ}"
+        body = {"from": at, "links": links, "changes": [{"datetime": at}]}
+        await route.fulfill(json=body)
+
+    await page.route("**/changelist.xml?*limit=2000*", answer)
+    await page.add_init_script("const now = Date.now; Date.now = () => now() - 3_600_000")
+    await page.reload()
+    await expect(says(page)).to_contain_text("2 changes;")
 
 
 async def test_the_day_before_is_a_line_of_its_own(page, page_hub, set_name):

@@ -40,7 +40,9 @@ export function addGap(after, until) {
 export function show(wanted) {
   stretch = wanted;
   moment = stretch && [];
-  the.moment.hidden = the.more.hidden = !stretch;
+  the.moment.hidden = !stretch;
+  the.more.hidden = true; // until it is known that there is more
+  the.pause.hidden = stretch !== null; // it stands anyway
   the["changes-title"].textContent = stretch ? "Changes of a stretch" : "Latest changes";
   draw();
   if (stretch) readOn();

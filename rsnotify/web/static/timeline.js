@@ -33,7 +33,7 @@ let timer = 0;
 let settling = 0;
 let anchor = null; // the edge of a stretch that stays, while the other is drawn
 
-const end = () => endFor(until ?? Math.max(Math.ceil(Date.now() / 60_000), ...[...minutes.keys()].slice(-1)), step);
+const end = () => endFor(until ?? Math.max(Math.ceil(Date.now() / 60_000), ...minutes.keys()), step);
 const hour = (minute) => new Date(minute * 60_000).toTimeString().slice(0, 5);
 const listUp = (position) => address(`${set.name}/changelist.xml?${new URLSearchParams({ until: position, limit: LIMIT, format: "json" })}`);
 
