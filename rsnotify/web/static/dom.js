@@ -86,14 +86,15 @@ export function table(place, ariaLabel, ...columns) {
 }
 
 /** Only these rows, in this order. A row that stays keeps the focus; one that leaves hands it to the row in its place. */
-export function keepRows(body, wanted) {
+export function keepRows(body, wanted, otherwise = body.closest(".scroll")) {
   const focused = document.activeElement;
   const place = [...body.rows].findIndex((each) => each.contains(focused));
-  for (const each of [...body.rows]) if (!wanted.includes(each)) each.remove();
+  const stays = new Set(wanted);
+  for (const each of [...body.rows]) if (!stays.has(each)) each.remove();
   wanted.forEach((each, at) => { if (body.rows[at] !== each) body.insertBefore(each, body.rows[at] ?? null); });
   if (place === -1 || document.activeElement === focused) return;
-  const next = body.contains(focused) ? focused : body.rows[Math.min(place, body.rows.length - 1)]?.querySelector("a");
-  (next ?? body.closest(".scroll")).focus({ preventScroll: true });
+  const next = body.contains(focused) ? focused : body.rows[Math.min(place, body.rows.length - 1)]?.querySelector("a, button");
+  (next ?? otherwise).focus({ preventScroll: true });
 }
 
 export function submits(form, work) {

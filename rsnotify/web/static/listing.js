@@ -1,6 +1,6 @@
 /** A table that is searched and read in pages. A row stays the same element, so that the focus stays in it. */
 
-import { make, number, say, table, the } from "./dom.js";
+import { keepRows, make, number, say, table, the } from "./dom.js";
 
 export const ROWS = 25; // at once, however many there are
 const FEW = 10; // among which nobody has to search
@@ -63,12 +63,5 @@ export function keep(body, items, key, made, fill) {
     fill(row, item);
     return row;
   });
-  const focused = document.activeElement;
-  const at = [...body.rows].findIndex((each) => each.contains(focused));
-  const stays = new Set(wanted);
-  for (const each of [...body.rows]) if (!stays.has(each)) each.remove();
-  wanted.forEach((each, place) => { if (body.rows[place] !== each) body.insertBefore(each, body.rows[place] ?? null); });
-  if (at < 0 || document.activeElement === focused) return;
-  const next = focused.isConnected ? focused : body.rows[Math.min(at, wanted.length - 1)]?.querySelector("button, a");
-  (next ?? body.closest(".scroll")).focus();
+  keepRows(body, wanted);
 }

@@ -1,7 +1,7 @@
 /** All sets as a table, those first that changed last. A row stays the same element; the focus stays in the table. */
 
 import { address } from "./api.js";
-import { ago, copyable, counted, drawn, isStill, make, number, row, table, tag, say, the } from "./dom.js";
+import { ago, copyable, counted, drawn, isStill, keepRows, make, number, row, table, tag, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
 import { live } from "./landing.js";
 import { count, readersOf, watch } from "./status.js";
@@ -42,14 +42,8 @@ function arrange(rows, isHeld = body.matches(":hover, :focus-within")) {
   const sorted = rows.sort((one, other) => compare(one, other) * (isReversed ? -1 : 1) || names.compare(one.name, other.name));
   const there = isHeld ? [...body.rows].filter((each) => sorted.includes(each)) : [];
   const wanted = [...there, ...sorted.filter((each) => !there.includes(each))];
-  const focused = document.activeElement;
-  const place = [...body.rows].findIndex((each) => each.contains(focused));
-  for (const each of [...body.rows]) if (!wanted.includes(each)) each.remove();
-  wanted.forEach((each, at) => { if (body.rows[at] !== each) body.insertBefore(each, body.rows[at] ?? null); });
+  keepRows(body, wanted, find);
   heads.forEach((head, at) => { head.ariaSort = at !== by ? null : (at === NAME) === isReversed ? "descending" : "ascending"; });
-  if (place === -1 || document.activeElement === focused) return;
-  const next = body.contains(focused) ? focused : body.rows[Math.min(place, body.rows.length - 1)]?.querySelector("a");
-  (next ?? find).focus({ preventScroll: true });
 }
 
 function show({ sets, now, sets_total: total }) {
