@@ -56,6 +56,11 @@ async def has_all(hub: RunningHub) -> None:
     assert {"before", "after"} <= await listed(hub, "dataset1")
 
 
+async def has_written(redis: OwnRedis) -> bool:
+    """All that it answered: with `everysec` it keeps writes back while the disk is at an fsync."""
+    return bool((await redis.client.info("persistence"))["aof_buffer_length"] == 0)
+
+
 async def hears(reader: Raw, word: bytes) -> None:
     while word not in await reader.text():
         pass
@@ -74,6 +79,7 @@ async def test_a_redis_that_cannot_write_is_full_until_there_is_room(redis, disk
         disk.make_room(redis.pid)
         await until(lambda: is_answered(hub, 201))
         await goes_on(hub, reader)
+        await until(lambda: has_written(redis))
         await redis.kill()
         await redis.start()
         await has_all(hub)
