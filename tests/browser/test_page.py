@@ -590,6 +590,7 @@ async def test_the_debugger_shows_only_the_frames_that_have_a_text(page, page_hu
     frames = page.locator("#frames > li")
     await page.click("#connection button:text-is('Connect')")
     await expect(page.locator("#connection-state")).to_have_text("connected")
+    await expect(page.locator("#frames-shown")).to_contain_text("No frame yet")
     for name in ("apple", "pear"):
         await page_hub.publish(f"http://example.com/{name}", set_name=set_name)
         await expect(frames.first).to_contain_text(name)

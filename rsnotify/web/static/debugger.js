@@ -42,6 +42,7 @@ async function show(url, wanted, signal) {
     const { transport, payloads } = await openChannel(web, at, () => cursor ?? undefined, options);
     const other = transport === wanted ? "" : `, over ${TRANSPORTS[transport]}: ${TRANSPORTS[wanted]} was refused`;
     say(state, `connected${cursor ? ` from ${cursor}` : ""}${other}`);
+    choose();
     for await (const text of payloads) if (!signal.aborted) frame(text);
   } catch (error) {
     if (!signal.aborted) ended(error);
@@ -95,6 +96,7 @@ function choose() {
   const all = [...frames.children];
   for (const each of all) each.hidden = !each.text.includes(wanted);
   const count = all.filter(({ hidden }) => !hidden).length;
-  the["frames-shown"].textContent = wanted ? `${count} of ${counted(all.length, "frame")}` : all.length === FRAMES ? `the last ${FRAMES} frames` : "";
+  the["frames-shown"].textContent = wanted ? `${count} of ${counted(all.length, "frame")}` : all.length === FRAMES ? `the last ${FRAMES} frames`
+    : all.length ? "" : "No frame yet: the next change is shown here.";
 }
 the["frame-filter"].oninput = choose;
