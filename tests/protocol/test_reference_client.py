@@ -63,12 +63,14 @@ def source(tmp_path: Path) -> Iterator[Source]:
 class Destination:
     """What the client keeps in step with the Source."""
 
-    def __init__(self, resync: Path, folder: Path, hub: RunningHub, source: Source) -> None:
+    def __init__(
+        self, resync: Path, folder: Path, hub: RunningHub, source: Source, wanted: str = ""
+    ) -> None:
         self.folder = folder / "destination"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.command = [str(resync), f"{source.url}={self.folder}", "--noauth", "--delete"]
         self.command += ["--capabilitylist", f"{hub.url}/dataset1/capabilitylist.xml"]
-        self.command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml"]
+        self.command += ["--changelist-uri", f"{hub.url}/dataset1/changelist.xml{wanted}"]
 
     async def run(self, *mode: str) -> str:
         """What the client said."""
@@ -135,3 +137,28 @@ async def test_the_reference_client_deletes_what_was_created_right_before_a_snap
     await tell(hub, source.delete("b"))
     said = await destination.run("--incremental", "--from", at)
     assert sorted(destination.files()) == ["a"], said
+
+
+async def test_the_reference_client_takes_what_a_list_with_a_filter_has(
+    resync, hub, source, tmp_path
+):
+    await tell(hub, source.write("page", "a page", "created"))
+    at = await snapshot(hub)
+    said = await Destination(resync, tmp_path, hub, source).run("--baseline")
+
+    async def taken(prefix: str) -> dict[str, str]:
+        nonlocal said
+        wanted = f"?from={at}&prefix={source.url}/{prefix}"
+        destination = Destination(resync, tmp_path, hub, source, wanted)
+        said = await destination.run("--incremental", "--from", at)
+        return destination.files()
+
+    before = {"page": "a page"}
+    await tell(hub, source.write("page", "another page", "updated"))
+    await tell(hub, source.write("paper", "a paper", "created"))
+    assert await taken("nothing-is-below-this") == before, said
+    assert re.search(r"Status:\s+NO CHANGES", said), said
+    assert await taken("paper") == before | {"paper": "a paper"}, said
+    at = await snapshot(hub)
+    await tell(hub, source.delete("paper"), source.delete("page"))
+    assert await taken("paper") == before, said
