@@ -102,6 +102,23 @@ async def test_a_harvester_of_others_reads_all_and_then_what_has_changed(hub, ha
             )
 
 
+async def test_a_harvester_of_others_learns_of_deletions_where_they_are_kept(hub, harvested):
+    await hub.ask("PATCH", f"/api/sets/{harvested}", json={"tombstones": True})
+    await publish(hub, harvested, "created", "a", "b", "c")
+    await publish(hub, harvested, "deleted", "b", "c")
+    await publish(hub, harvested, "created", "c")
+    client = client_of(hub, harvested)
+    said = await asyncio.to_thread(client.identify)
+    assert said.deletedRecord() == "persistent"
+    every = await asyncio.to_thread(lambda: list(client.listRecords(metadataPrefix="oai_dc")))
+    ends = {header.identifier()[-1]: header.isDeleted() for header, _, _ in every}
+    assert ends == {"a": False, "b": True, "c": False}
+    header, metadata, _ = await asyncio.to_thread(
+        client.getRecord, identifier="http://example.com/b", metadataPrefix="oai_dc"
+    )
+    assert (header.isDeleted(), metadata) == (True, None)
+
+
 async def test_a_harvester_of_others_is_told_what_is_wrong(hub, harvested):
     client = client_of(hub, harvested)
     with pytest.raises(NoRecordsMatchError):
