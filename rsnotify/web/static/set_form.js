@@ -13,6 +13,8 @@ const address = (name, label, help) => ({ name, label, help, usual: null, inputM
 const GROUPS = [
   ["", [
     box("private", "Private", "Reading it needs a token."),
+    { name: "title", label: "Title", help: "What people call it. Empty: its name.", usual: null, maxLength: 200 },
+    address("license", "License", "The address of the licence that its resources have."),
     address("describedby", "Described by", "The address of a document that describes the set."),
     { name: "max_bytes", label: "Bytes that it may take of Redis", type: "number", min: LEAST_BYTES, max: MOST_BYTES, usual: null,
       help: `From ${number(LEAST_BYTES)}. Empty: half of what Redis may take, if that has a limit. Beyond it, what is published here is refused.` },
@@ -20,6 +22,7 @@ const GROUPS = [
   ["Ways to read it", [
     box("atom", "Atom feed", "Its changes can be read as a feed.", true),
     box("oai", "OAI-PMH", "It can be harvested, if the hub has an admin's address.", true),
+    box("tombstones", "Tombstones", "Harvesters get its deletions for ever."),
     box("filters", "Filters", "Readers may ask for media types and collections."),
     box("sockets_first", "WebSockets first", "For Destinations that know version 0.8 only."),
     { name: "iiif", label: "To IIIF, its resources are", help: "So that its changes can be read as activities.", usual: null,
