@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.conftest import REFUSED
+from tests.browser.conftest import REFUSED, use_token
 from tests.browser.test_page import HOSTILE, no_violations
 from tests.support.running import TOKEN
 
@@ -145,3 +145,17 @@ async def test_a_missing_address_and_the_api_are_pages_in_the_same_frame(window,
     await no_violations(window)
     await window.click("nav a:text-is('Overview')")
     await expect(window.locator("h1:visible")).to_have_text("Sets")
+
+
+async def test_the_address_of_a_private_set_opens_its_view_in_a_tab_that_has_its_token(
+    page, page_hub, set_name
+):
+    private = f"{set_name}-private"
+    await page_hub.ask("PUT", f"/api/sets/{private}", json={"private": True})
+    await page.goto(f"{page_hub.url}/{private}")
+    await expect(page.locator("#problem")).to_contain_text("there is no set")
+    await page.goto(f"{page_hub.url}/{set_name}")
+    await expect(page.locator("h1.set-name")).to_have_text(set_name)
+    await use_token(page)
+    await page.goto(f"{page_hub.url}/{private}")
+    await expect(page.locator("h1.set-name")).to_have_text(private)

@@ -77,6 +77,10 @@ onhashchange = () => {
   the.pages.querySelector("a")?.focus();
   the.content.scrollIntoView();
 };
+
+const isSet = !here.pathname.slice(HOME.pathname.length).includes("/"); // whose own view this tab's token opens
+const shown = isSet ? () => location.replace(`${HOME}?set=${here.pathname.slice(HOME.pathname.length)}`) : show;
+
 if (!problem.textContent || token()) {
-  read(location.href).then(show).catch(({ message }) => { problem.textContent = message; });
+  read(location.href).then(shown).catch(({ message }) => { problem.textContent = message; });
 }
