@@ -3,20 +3,20 @@
 import { fly, holds } from "./dots.js";
 import { counted, drawn, the } from "./dom.js";
 
-const PLACES = 5; // for sets
+const PLACES = [2, 1, 3, 0, 4]; // for sets, from the middle
 const [STEP, FIRST, LETTERS] = [34, 24, 20]; // between two sets, to the first, of a name that fits
 const READERS = [ // how a set is read, and the readers of a channel that do so
   ["WebSocket", ({ websocket }) => websocket],
   ["event stream", (readers) => readers["event stream"] + readers["long poll"]],
   ["lists", () => 0], // each change is there for whoever asks
 ];
-const middle = FIRST + STEP * (PLACES - 1) / 2;
+const middle = FIRST + STEP * PLACES[0];
 const readerAt = (at) => middle + (at - 1) * 56;
 const curve = (x, y, toX, toY) => `M${x},${y} C${(x + toX) / 2},${y} ${(x + toX) / 2},${toY} ${toX},${toY}`;
 
 const lines = drawn("g");
 const dots = drawn("g", { class: "dots" });
-const picture = drawn("svg", { viewBox: `0 0 480 ${STEP * PLACES + 14}`, class: "picture", role: "img",
+const picture = drawn("svg", { viewBox: `0 0 480 ${STEP * PLACES.length + 14}`, class: "picture", role: "img",
   "aria-label": "Sources publish to sets; each set has its readers. A dot is a change." }, lines, dots);
 const readers = READERS.map(([name], at) => ({ name, count: box(392, readerAt(at), 84, 36, name, "–") }));
 box(4, middle, 76, 44, "Sources");
@@ -34,7 +34,7 @@ function box(x, y, width, height, first, second) {
 }
 
 function place(at) {
-  const y = FIRST + at * STEP;
+  const y = FIRST + PLACES[at] * STEP;
   const name = drawn("text", { x: 236, y: y + 4 });
   const ways = READERS.map((_, to) => drawn("path", { d: `${curve(80, middle, 166, y)} L306,${y} ${curve(306, y, 392, readerAt(to)).replace("M", "L")}` }));
   lines.append(...ways);
@@ -44,7 +44,7 @@ function place(at) {
 
 /** `sets` as the hub's status has them, those first that changed last. */
 export function live(sets) {
-  const shown = sets.slice(0, PLACES);
+  const shown = sets.slice(0, PLACES.length);
   while (places.length < shown.length) places.push(place(places.length));
   const free = places.filter(({ set }) => !shown.some(({ name }) => name === set));
   for (const set of shown) {
