@@ -41,6 +41,16 @@ async def test_a_set_among_many_is_found_and_opened(chromium, tmp_path):
         await expect(page.locator("h1.set-name")).to_have_text("set119")
 
 
+async def test_enter_takes_what_was_typed_last_however_soon_it_comes(page, page_hub, set_name):
+    other = f"{set_name}-other"
+    await page_hub.ask("PUT", f"/api/sets/{other}")
+    await page.keyboard.press("Control+k")
+    await expect(option(page, set_name).first).to_be_visible()  # of no text
+    await page.keyboard.insert_text(other)
+    await page.keyboard.press("Enter")
+    await expect(page.locator("h1.set-name")).to_have_text(other)
+
+
 async def test_a_document_of_a_set_is_found_by_the_words_of_both(page, page_hub, set_name):
     await find(page, f"{set_name} capab")
     await expect(page.get_by_role("option")).to_have_count(1)

@@ -60,6 +60,8 @@ field.setAttribute("aria-controls", list.id);
 const dialog = make.dialog({ id: "palette", ariaLabel: "Find anything" }, field, list, said);
 let choices = [];
 let at = 0; // of the choice that Enter takes
+let answered = null; // the text to which these are the choices
+let isAwaited = false; // Enter came before them
 let turn = 0; // older answers are dropped
 let timer = 0;
 
@@ -70,21 +72,23 @@ async function search() {
   try {
     const found = await choicesFor(text);
     if (mine !== turn) return;
-    show(found);
+    show(found, text);
     said.textContent = found.length ? counted(found.length, "choice")
       : isAddress(text) ? `None of the ${HOLDING} sets that changed last has this resource.` : "Nothing has all of this in its name.";
   } catch ({ message }) {
     if (mine !== turn) return;
-    show(fixed());
+    isAwaited = false;
+    show(fixed(), text);
     said.textContent = `Sets are not found now: ${message}.`;
   }
 }
 
-function show(found) {
-  choices = found;
+function show(found, text) {
+  [choices, answered] = [found, text];
   list.replaceChildren(...found.map(({ text, kind }, each) => make.li({ id: `choice-${each}`, role: "option",
     onclick: () => take(each), onmousemove: () => point(each) }, foreign(text), make.small({}, kind))));
   point(0);
+  if (isAwaited) take(0);
 }
 
 function point(to) {
@@ -95,7 +99,14 @@ function point(to) {
   field.setAttribute("aria-activedescendant", choices.length ? `choice-${at}` : "");
 }
 
+/** What was pointed to before the last letter is not what is meant. */
+function enter() {
+  isAwaited = answered !== field.value.trim();
+  if (!isAwaited) take(at);
+}
+
 function take(each) {
+  isAwaited = false;
   const { href, act } = choices[each] ?? {};
   if (!href && !act) return;
   dialog.close();
@@ -108,11 +119,12 @@ field.onkeydown = (event) => {
   const step = STEPS[event.key];
   if (event.isComposing || !(step || event.key === "Enter")) return;
   event.preventDefault();
-  if (!step) take(at);
+  if (!step) enter();
   else if (Math.abs(step) === 1) point((at + step + choices.length) % (choices.length || 1));
   else point(Math.max(0, Math.min(choices.length - 1, at + step)));
 };
 field.oninput = () => {
+  isAwaited = false;
   clearTimeout(timer);
   timer = setTimeout(search, TYPING_MS);
 };
