@@ -79,6 +79,7 @@ class Line:
         task = asyncio.create_task(self._carry(reader, writer))
         self._carried.add(task)
         task.add_done_callback(self._carried.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
 
     async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
@@ -88,7 +89,6 @@ class Line:
                 ways.create_task(_pump(there, writer))
         finally:
             back.transport.abort()
-            writer.transport.abort()
 
 
 async def _pump(reader: StreamReader, writer: StreamWriter) -> None:

@@ -44,9 +44,10 @@ class CuttingProxy:
         serving = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
+        serving.add_done_callback(lambda _: writer.close())  # of one that never began, too
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with closing(writer), suppress(OSError, EOFError):
+        with suppress(OSError, EOFError):
             head = await reader.readuntil(b"\r\n\r\n")
             self.asked.append(head.split()[1].decode())
             cut = self._cuts.get(_kind(head))

@@ -284,18 +284,15 @@ class SlowWay:
         way = asyncio.create_task(self._serve(reader, writer))
         self._ways.add(way)
         way.add_done_callback(self._ways.discard)
+        way.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        try:
+        with suppress(OSError):  # Redis is not there, or one side has gone
             there, back = await asyncio.open_unix_connection(self._path)
             try:
                 await self._carry(reader, writer, there, back)
             finally:
                 back.transport.abort()
-        except OSError:  # Redis is not there, or one side has gone
-            pass
-        finally:
-            writer.transport.abort()
 
     async def _carry(
         self, reader: StreamReader, writer: StreamWriter, there: StreamReader, back: StreamWriter

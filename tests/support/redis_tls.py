@@ -61,6 +61,7 @@ async def tls_before(port: int, context: ssl.SSLContext | None = None) -> AsyncI
         way = asyncio.create_task(_carry(reader, writer, port))
         ways.add(way)
         way.add_done_callback(ways.discard)
+        way.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
 
     server = await asyncio.start_server(connect, "127.0.0.1", 0, ssl=context)
     try:

@@ -3,6 +3,7 @@ POST: each stream is a set, and each message a change. Whatever is read goes to 
 asked; only the messages of the answer are put back in place of the changes.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -60,6 +61,7 @@ class StreamAdapter:
         self._numbers = count()
         self._streams: dict[str, MadeStream] = {}
         self._messages: dict[str, bytes] = {}  # by the address of their change
+        self._publishing = asyncio.Lock()  # a writer that waits for each answer, as the suite means
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         made = self._streams.get(request.path)
@@ -105,7 +107,8 @@ class StreamAdapter:
     async def _publish(self, made: MadeStream, messages: Sequence[bytes]) -> str:
         locs = [f"http://message.example/{next(self._numbers)}" for _ in messages]
         self._messages |= dict(zip(locs, messages, strict=True))
-        return str((await self._hub.publish(*locs, set_name=made.set_name))["until"])
+        async with self._publishing:
+            return str((await self._hub.publish(*locs, set_name=made.set_name))["until"])
 
     async def _tail(self, made: MadeStream) -> str:
         url = f"{self._hub.url}/streams/{made.set_name}"

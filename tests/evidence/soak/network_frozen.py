@@ -47,13 +47,13 @@ class Proxy:
         way = asyncio.create_task(self._serve(reader, writer))
         self._ways.add(way)
         way.add_done_callback(self._ways.discard)
+        way.add_done_callback(lambda _: writer.close())  # of one that never began, too
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with closing(writer):
-            await self._flows.wait()
-            back, forth = await asyncio.open_connection("127.0.0.1", self._to)
-            with closing(forth):
-                await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
+        await self._flows.wait()
+        back, forth = await asyncio.open_connection("127.0.0.1", self._to)
+        with closing(forth):
+            await asyncio.gather(self._pass(reader, forth), self._pass(back, writer))
 
     async def _pass(self, reader: StreamReader, writer: StreamWriter) -> None:
         with closing(writer), suppress(OSError):
