@@ -3,15 +3,12 @@
 What follows from a row is added here, so that no row repeats it: the errors of a token, of a path,
 of a body and of Redis; HEAD wherever there is GET.
 
-`Description` serves it at `/api/openapi.json`, and at `/api` for people: one HTML page in the frame
-of all, without scripts.
+`Description` serves it at `/api/openapi.json`, and at `/api` for people, as `reference` shows it.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from html import escape
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +20,7 @@ from rsnotify.access import query, sent_token
 from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
+from rsnotify.openapi.reference import TRIED, page_of
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, WITH_SCHEME, XML_TEXT, Json, components, ref
 from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.change_filter import (
@@ -36,85 +34,7 @@ from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.views.oai_question import PREFIX, VERBS
 from rsnotify.views.oai_token import TOKEN_CHARACTERS
-from rsnotify.web.page import HEADERS, framed
-
-Described = Mapping[str, Any]
-
-
-def page_of(document: Described) -> str:
-    """Every operation in the order of the document, then every schema."""
-    main = "\n".join(_lines(document))
-    return framed(f"{document['info']['title']}: HTTP", main)
-
-
-def _lines(document: Described) -> Iterator[str]:
-    info = document["info"]
-    yield '<main id="main" class="reference" tabindex="-1">'
-    yield f"<h1>{escape(info['title'])} {escape(info['version'])}: HTTP</h1>"
-    yield f"<p>{escape(info['description'])} For machines:"
-    yield '<a href="./api/openapi.json">/api/openapi.json</a> (OpenAPI 3.1).</p>'
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            if method != "head":
-                yield from _operation_lines(path, method, operation)
-    yield "<h1>Schemas</h1>"
-    for name, schema in document["components"]["schemas"].items():
-        yield f'<h2 id="{escape(name)}">{escape(name)}</h2>{_pre(schema)}'
-    yield "</main>"
-
-
-def _operation_lines(path: str, method: str, operation: Described) -> Iterator[str]:
-    identifier = escape(operation["operationId"])
-    yield f'<h2 id="{identifier}">{method.upper()} <code>{escape(path)}</code></h2>'
-    yield f"<p>{escape(operation['summary'])}.{_who(operation)}</p>"
-    if operation["parameters"]:
-        yield from _table("parameter", "in", map(_parameter_row, operation["parameters"]))
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        yield f"<p>Body: <code>{escape(kind)}</code>{_schema(content['schema'])}</p>"
-        if "example" in content:
-            yield _pre(content["example"])
-    yield from _table("answer", "meaning", map(_answer_row, operation["responses"].items()))
-
-
-def _who(operation: Described) -> str:
-    if "security" not in operation:
-        return ""
-    return " A private set needs a token." if {} in operation["security"] else " Needs a token."
-
-
-def _parameter_row(parameter: Described) -> tuple[str, str]:
-    schema = parameter["schema"]
-    text = schema.get("description") or ", ".join(schema.get("enum", ())) or schema.get("type", "")
-    return f"<code>{escape(parameter['name'])}</code>", escape(f"{parameter['in']}; {text}")
-
-
-def _answer_row(answer: tuple[str, Described]) -> tuple[str, str]:
-    status, described = answer
-    kinds = described.get("content", {})
-    forms = ", ".join(f"{escape(kind)}{_schema(kinds[kind]['schema'])}" for kind in kinds)
-    return status, escape(described["description"]) + (f" ({forms})" if forms else "")
-
-
-def _schema(schema: Described) -> str:
-    """A link to the schema, where it has a name."""
-    if "items" in schema:
-        return _schema(schema["items"])
-    name = schema.get("$ref", "").rpartition("/")[2]
-    return f' <a href="#{escape(name)}">{escape(name)}</a>' if name else ""
-
-
-def _table(first: str, second: str, rows: Iterator[tuple[str, str]]) -> Iterator[str]:
-    yield f'<table><tr><th scope="col">{first}</th><th scope="col">{second}</th></tr>'
-    yield from (f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in rows)
-    yield "</table>"
-
-
-def _pre(content: object) -> str:
-    """An example or a schema; scrolled by keyboard, too."""
-    if not isinstance(content, str):
-        content = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
-    return f'<pre tabindex="0">{escape(content)}</pre>'
-
+from rsnotify.web.page import HEADERS
 
 VERSION = "3.1.1"
 
@@ -275,6 +195,17 @@ SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
 EXAMPLES = {"set": "dataset1"}
 KIND = "{kind}"
 
+TAGS = {  # an operation has the first that its path fits
+    "Publish": r"/api/(changes|sets/{set}/.+)",
+    "Sets": "/api/(sets|rights)",
+    "Tokens": "/api/tokens",
+    "Channels and streams": "/(channels|streams)/",
+    "WebSub": "/(hub|api/subscriptions)",
+    "Documents": r"/(\.well-known|robots|{set})",
+    "Operation": "/(health|metrics|api/(status|validate))",
+    "The page and this description": "/",
+}
+
 
 def described(routes: Routes) -> Json:
     """All that these routes serve; what has no row is left out."""
@@ -296,6 +227,7 @@ def described(routes: Routes) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "tags": [{"name": name} for name in TAGS],
         "paths": paths,
         "components": {
             "schemas": components(),
@@ -331,6 +263,7 @@ def _operation(operation: Operation, path: str, summary: str, method: str) -> Js
     found: Json = {
         "operationId": "_".join([method.lower(), *words]) if words else f"{method.lower()}_root",
         "summary": summary,
+        "tags": [next(name for name, pattern in TAGS.items() if re.match(pattern, path))],
         "parameters": list(_parameters(operation, path)),
         "responses": {
             **{str(status): _answer(status, each) for status, each in operation.answers.items()},
@@ -438,7 +371,8 @@ JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
 class Description:
     """What these routes serve, these two included; made when it is first asked for."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: Routes, *, has_scripts: bool = True) -> None:
+        self._scripts = TRIED if has_scripts else ()
         self.routes = [Route(JSON_PATH, self.document), Route(PAGE_PATH, self.page)]
         self._all = [*routes, *self.routes]
 
@@ -456,4 +390,4 @@ class Description:
 
     @cached_property
     def _html(self) -> str:
-        return page_of(described(self._all))
+        return page_of(described(self._all), self._scripts)

@@ -149,6 +149,7 @@ class Status:
         }
         if bearer is not None and bearer.is_admin:
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
+            status |= {"readers": int(sum(each.total("rsnotify_readers") for each in reports))}
             status["store"] |= _memory(reports[0])
         return status
 

@@ -56,10 +56,14 @@ PUBLISHED = (
 
 
 def build_app(
-    routes: Routes, around_errors: Callable[[ASGIApp], ASGIApp] = lambda app: app
+    routes: Routes,
+    around_errors: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    *,
+    has_page: bool = True,
 ) -> Application:
     """An application with these routes, and with their description."""
-    return Application([*Description(routes).routes, *routes], around_errors)
+    description = Description(routes, has_scripts=has_page)
+    return Application([*description.routes, *routes], around_errors)
 
 
 def build(parts: Composition) -> ASGIApp:
@@ -80,6 +84,7 @@ def build(parts: Composition) -> ASGIApp:
             *cors.opened(_view_routes(parts)),
         ],
         lambda app: cors.around(browsers.around(app)),
+        has_page=settings.page == "on",
     )
     return AccessLog(app, parts.base_url.client_address) if settings.access_log == "on" else app
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.support import needs
@@ -122,3 +123,9 @@ async def tab_to(page: Page, where: str) -> None:
             return
         await page.keyboard.press("Tab")
     raise AssertionError(f"no Tab leads to {where}")
+
+
+async def no_violations(page: Page, *rules: str) -> None:
+    only = {"runOnly": rules} if rules else {}
+    found = await Axe().run(page, options={"resultTypes": ["violations"], **only})
+    assert found.violations_count == 0, found.generate_report()

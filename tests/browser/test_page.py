@@ -6,11 +6,10 @@ import re
 from typing import Self
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, Route, expect
 
 from rsnotify.sets.options import SetOptions
-from tests.browser.conftest import choose, opened, tab_to, use_token, view
+from tests.browser.conftest import choose, no_violations, opened, tab_to, use_token, view
 from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
 from tests.support.receivers import Receiver, answers
 from tests.support.running import TOKEN, RunningHub, until
@@ -1092,6 +1091,35 @@ async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
                 await expect(tools.locator("output")).to_have_text("None has this in it.")
 
 
+async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):
+    await page.clock.install()
+    await open_admin(page)
+    lines = page.locator("#lines > div:visible")
+    names = ["Changes a second", "Notifications a second", "Readers", "Redis takes"]
+    await expect(lines.locator("dt")).to_have_text(names)
+    await expect(lines.locator("dd strong").nth(3)).to_contain_text("MB")
+    await page_hub.publish("http://example.com/res1", set_name=set_name)
+    await expect(lines.nth(0).locator("dd strong")).not_to_have_text("0")
+    await expect(lines.nth(0).locator(".help")).to_contain_text("in")
+    await expect(lines.nth(0).locator("path")).to_have_attribute("d", re.compile("^M.*L"))
+
+
+async def test_a_line_of_time_is_broken_where_nobody_looked(page):
+    await page.clock.install()
+    await open_admin(page)
+    line = page.locator("#lines path").first
+    await expect(line).to_have_attribute("d", re.compile("L"))
+    await page.evaluate(
+        "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
+    )
+    await page.clock.run_for(60_000)
+    whole = await line.get_attribute("d") or ""
+    await page.clock.run_for(60_000)
+    assert await line.get_attribute("d") == whole
+    await page.evaluate("delete document.hidden")
+    await expect(line).to_have_attribute("d", re.compile("M.*M"))
+
+
 async def test_a_set_that_is_there_is_not_changed_by_the_form_of_a_new_one(
     page, page_hub, set_name
 ):
@@ -1365,12 +1393,6 @@ async def test_axe_finds_nothing_while_the_hub_is_down(chromium, tmp_path):
         await no_violations(page)
         await page.emulate_media(color_scheme="dark")
         await no_violations(page, "color-contrast")
-
-
-async def no_violations(page: Page, *rules: str) -> None:
-    only = {"runOnly": rules} if rules else {}
-    found = await Axe().run(page, options={"resultTypes": ["violations"], **only})
-    assert found.violations_count == 0, found.generate_report()
 
 
 # Other protocols ----------------------------------------------------------------------------------

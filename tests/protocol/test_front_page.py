@@ -120,6 +120,8 @@ async def test_turned_off_there_is_no_page_and_none_of_its_files(tmp_path):
         answer = await get(f"{hub.url}/", **HTML)
         assert (answer.status, answer.headers["location"]) == (302, "/.well-known/resourcesync")
         assert (await get(f"{hub.url}/static/main.js")).status == 404
+        answer = await get(f"{hub.url}/api", **HTML)
+        assert (answer.status, b"<script" in answer.body) == (200, False)
 
 
 # POST /api/validate -------------------------------------------------------------------------------

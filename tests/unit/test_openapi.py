@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import jsonschema
@@ -13,8 +14,9 @@ from rsnotify.access.query import CHANNEL, SEVERAL_CHANNELS
 from rsnotify.access.sent_token import COOKIE, SUBPROTOCOL
 from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import pattern_of
-from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
+from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
+from rsnotify.openapi.reference import TRIED, page_of
 from rsnotify.operation.administration import NewToken
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
@@ -326,7 +328,7 @@ def test_the_page_shows_every_operation_and_every_schema(document):
         for method, operation in methods.items():
             assert (f'id="{operation["operationId"]}"' in page) == (method != "head")
     for name in document["components"]["schemas"]:
-        assert f'<h2 id="{name}">' in page
+        assert f'id="{name}"' in page
 
 
 def test_the_links_of_the_page_lead_to_places_on_it(document):
@@ -334,9 +336,44 @@ def test_the_links_of_the_page_lead_to_places_on_it(document):
     assert {*re.findall(r'href="#(\w+)"', page)} <= {*re.findall(r'id="(\w+)"', page)}
 
 
-def test_the_page_has_no_script_and_asks_no_other_host(document):
+def test_the_contents_lead_to_every_operation_and_every_schema(document):
+    contents = page_of(document).partition("<nav class=")[2].partition("</nav>")[0]
+    linked = re.findall(r'<li><a href="#(\w+)"', contents)
+    operations = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for method, operation in methods.items()
+        if method != "head"
+    ]
+    assert sorted(linked) == sorted([*operations, *document["components"]["schemas"]])
+
+
+def test_every_operation_has_a_tag_that_is_described(document):
+    names = [tag["name"] for tag in document["tags"]]
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    used = {name for operation in operations for name in operation["tags"]}
+    assert used == {*names}
+
+
+def test_the_curl_of_an_operation_says_its_method_its_token_and_its_body(document):
     page = page_of(document)
-    assert re.findall(r"<script|<iframe|<style| style=| on\w+=", page) == []
+    assert (
+        'curl -X POST "$RSNOTIFY_URL/api/tokens" \\\n  -H "Authorization: Bearer $RSNOTIFY_TOKEN" '
+        "\\\n  -H 'Content-Type: application/json' \\\n  --data "
+        """'{"sets":["dataset1"],"rights":["publish"],"note":"the repository"}'"""
+    ) in unescape(page)
+    assert "--data hub.mode=subscribe --data hub.topic=http://hub.example/" in unescape(page)
+
+
+def test_the_page_can_be_had_without_scripts(document):
+    assert "<script" not in page_of(document, ())
+
+
+def test_the_page_has_its_own_scripts_only_and_asks_no_other_host(document):
+    page = page_of(document)
+    scripts = re.findall(r"<script[^>]*>", page)
+    assert scripts == [f'<script type="module" src="./static/{name}">' for name in TRIED]
+    assert re.findall(r"<iframe|<style| style=| on\w+=", page) == []
     assert re.findall(r'(?:src|href)="(?!#|\./)', page) == []
 
 

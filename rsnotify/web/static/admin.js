@@ -3,6 +3,7 @@
 import { notDone } from "./asking.js";
 import { make, number, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
+import { goOn } from "./lines.js";
 import { watchSets } from "./set_table.js";
 import { watch } from "./status.js";
 import * as subscriptions from "./subscription_table.js";
@@ -26,12 +27,13 @@ function sayWhatWasNotDone() {
 function showHub(status) {
   problem(status ? "" : "The hub does not answer; trying again.");
   if (!status) return;
-  const { rates, store, following, warnings = [], processes = [], websub } = status;
+  goOn(status);
+  const { rates: { deliveries_per_second: deliveries }, store, following, warnings = [], processes = [], websub } = status;
   const figures = [
     ["store", store.text],
     ...warnings.map((each) => ["warning", each]),
     ["following", following.text],
-    ...Object.entries(rates),
+    ["WebSub deliveries a second", deliveries],
     ...Object.entries(websub?.subscribers ?? {}).map(([place, count]) => [`WebSub subscribers ${place}`, count]),
     ["oldest undelivered change, seconds", websub?.oldest_undelivered_seconds ?? 0],
     ...processes.map(({ name, ready, reason }) => [`process ${name}`, ready ? "ready" : reason]),
