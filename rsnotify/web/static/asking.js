@@ -1,4 +1,4 @@
-/** Before something is lost: a question in a dialog, or some seconds in which it can be undone. */
+/** Before something is done that others see or that is lost: a question in a dialog, or some seconds to undo it. */
 
 import { button, foreign, make, submits, the } from "./dom.js";
 
@@ -6,14 +6,14 @@ const SECONDS = 8;
 const NOT_DONE = "rsnotify-not-done"; // what was waiting when the page was left
 const waiting = new Map(); // by what is going to be done: `{undo, end}`
 
-/** Whether it is meant; the focus begins where nothing is lost. Where there is a `name`, it has to be typed. */
-export function isMeant(question, lost, yes, name = "") {
+/** Whether it is meant; the focus begins where nothing is done. Where there is a `name`, it has to be typed. */
+export function isMeant(question, means, yes, { no = "Cancel", name = "" } = {}) {
   const close = (answer) => dialog.close(answer);
   const field = make.input({ autocomplete: "off", required: true, spellcheck: false });
   const form = make.form({}, make.div({ className: "row" },
-    make.button({}, yes), make.button({ type: "button", onclick: () => close(""), autofocus: !name }, "Keep it")));
+    make.button({}, yes), make.button({ type: "button", onclick: () => close(""), autofocus: !name }, no)));
   if (name) form.prepend(make.label({}, `Type ${name} to go on`, field));
-  const dialog = make.dialog({ ariaLabel: question }, make.h2({}, question), make.p({ dir: "auto" }, lost), form);
+  const dialog = make.dialog({ ariaLabel: question }, make.h2({}, question), make.p({ dir: "auto" }, means), form);
   const judge = () => field.setCustomValidity(!name || field.value === name ? "" : `This is not ${name}.`);
   field.oninput = judge;
   judge();

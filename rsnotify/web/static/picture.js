@@ -1,6 +1,7 @@
 /** Each change is a dot; this page's own connection can be cut and joined again. */
 
 import { channelOf, HOME, SAMPLE, send } from "./api.js";
+import { isMeant } from "./asking.js";
 import { counted, number, say, the } from "./dom.js";
 import { fly, holds } from "./dots.js";
 import * as following from "./following.js";
@@ -80,7 +81,7 @@ function finish() {
 }
 
 the.try.onclick = async ({ target }) => {
-  isSure ||= confirm(`Publish five trial changes to ${set.name}, for all who follow it?`);
+  isSure ||= await isMeant(`Publish five trial changes to ${set.name}?`, "All who follow it get them.", "Publish them");
   if (!isSure) return;
   const loc = `${SAMPLE}?${Date.now()}`;
   const step = (text) => { if (!isCut) say(work, text); };

@@ -79,7 +79,7 @@ opens(the["add-set"], the["new-set"], (close_) => setForm(null, (saved) => {
 }));
 
 const remove = (name) => act(`Remove ${name}`, async () => {
-  if (!await isMeant(`Remove the set ${name}?`, await lossOf(name), "Remove it", name)) return false;
+  if (!await isMeant(`Remove the set ${name}?`, await lossOf(name), "Remove it", { no: "Keep it", name })) return false;
   await ask("DELETE", setPath(name));
   open.delete(name);
   look();

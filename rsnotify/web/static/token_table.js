@@ -39,7 +39,7 @@ function made({ id, note = "", rights = ["publish"], sets }) {
     button("Replace now", id, async () => {
       const lost = `The token for ${sets.join(" ")}${note && ` (${note})`} ends at once, also where it is in use. If it
         has not leaked, “Replace” leaves a day to change it there.`;
-      if (!await isMeant(`Replace the token ${id} now?`, lost, "End it now")) return;
+      if (!await isMeant(`Replace the token ${id} now?`, lost, "End it now", { no: "Keep it" })) return;
       shownOnce(`Replace ${id} now`, () => ask("POST", `${path}/rotate`, { grace_seconds: 0 }));
     }), " ",
     undoable("Revoke", id, async () => {
