@@ -548,6 +548,8 @@ class Unpacking(RemotePackages):
         at: Position | None,
     ) -> None:
         """Of a Change Dump: a version that another came after, where versions are kept."""
+        if row is None and not self._state.selection.has(wanted.loc, wanted):
+            return
         begins = position_of(packed.entry.md.datetime if packed.entry.md else None)
         newest = self._state.gone_at(wanted.loc) if row is None else row.wanted.position
         if begins is None or not digests(wanted.hash) or begins >= (newest or at or 0):

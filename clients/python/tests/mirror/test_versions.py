@@ -22,6 +22,7 @@ from rsnotify_mirror.commands.versions import shown
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
+from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import State
 from rsnotify_mirror.versions import Versions
 from tests.support.running import clean_environment
@@ -185,6 +186,20 @@ async def test_a_change_dump_brings_versions_that_the_copy_never_had(source, cop
     assert listed(kept, source.loc("brief.txt")) == [
         (brief.datetime, gone.datetime, digest(b"brief"))
     ]
+
+
+async def test_of_what_is_no_part_of_the_copy_no_version_is_kept(source, copy, kept):
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changedump")
+    source.documents["/changedump.xml"] = rendered("changedump", [], **{"from": str(source.at)})
+    part = Selection(prefix=(source.loc("in/"),))
+    await once(source, copy, kept, selection=part)
+    changes = []
+    for name in ("in/a", "b"):
+        changes += [source.change(name, b"came"), source.change(name, None)]
+    offer(source, {0: b"came", 2: b"came"}, changes)
+    await once(source, copy, kept, selection=part)
+    assert len(listed(kept, source.loc("in/a"))) == 1
+    assert listed(kept, source.loc("b")) == []
 
 
 def offer(source: Source, members: dict[int, bytes], changes: list[Change]) -> None:
