@@ -295,7 +295,7 @@ async def _try_port(settings: Settings) -> list[str]:
             tried.bind((settings.host, settings.port))
         except OSError as error:
             raise InvalidSettings(f"cannot listen on {where}: {error.strerror}") from None
-    return [f"{where} is free"]
+    return [f"{where} is free" if settings.port else f"{settings.host}: a free port will be chosen"]
 
 
 async def _try_directory(settings: Settings) -> list[str]:
