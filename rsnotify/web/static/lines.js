@@ -42,7 +42,8 @@ function draw({ whole, now, span, path, shown, samples }) {
     `${place_ && at - samples[place_ - 1].at < PAUSE_MS ? "L" : "M"}${x(at)},${y(value)}`).join(""));
   whole.hidden = false;
   now.textContent = shown(values.at(-1));
-  span.textContent = `${least === most ? `${shown(most)} all the time` : `${shown(least)} to ${shown(most)}`}, ${since(last - first)}`;
+  span.textContent = last - first < 1000 ? "since now"
+    : `${least === most ? `${shown(most)} all the time` : `${shown(least)} to ${shown(most)}`}, ${since(last - first)}`;
 }
 
 const since = (ms) => (ms < 60_000 ? `in ${Math.round(ms / 1000)} s` : `in ${Math.floor(ms / 60_000)} min`);
