@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pty
+import re
 import signal
 import sys
 import termios
@@ -48,11 +49,12 @@ async def test_once_without_a_hub_ends_with_1_and_says_why(tmp_path):
 
 
 async def line_with(process: Process, words: str) -> str:
+    """The next one in which this pattern is found."""
     assert process.stdout is not None
     while True:
         line = (await process.stdout.readline()).decode()
         assert line, "it has ended"
-        if words in line:
+        if re.search(words, line):
             return line.rstrip()
 
 
@@ -61,7 +63,7 @@ async def test_a_pipe_gets_each_look_and_hears_that_the_hub_is_away_and_back(hub
     try:
         await line_with(process, "is ready")
         await hub.publish("http://example.com/1")
-        assert (await line_with(process, "dataset1\t1 s ago\t")).split("\t")[2] != "-"
+        assert (await line_with(process, r"dataset1\t\d+ s ago\t")).split("\t")[2] != "-"
         await hub.stop()
         said = await line_with(process, "no answer: ")
         assert said.endswith("; trying again")
