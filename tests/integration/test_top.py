@@ -13,6 +13,13 @@ import pytest
 
 from tests.support.running import TOKEN, RunningHub, clean_environment, rsnotify
 
+PROGRAM = """
+import signal
+from rsnotify.__main__ import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have tests ignore it
+main()
+"""
+
 
 @pytest.fixture
 async def hub(tmp_path):
@@ -23,7 +30,7 @@ async def hub(tmp_path):
 async def start(hub: RunningHub, *options: str, stdin: int, stdout: int) -> Process:
     environment = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN, "TERM": "xterm"}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", "top", "--interval", "0.5", *options),
+        *(sys.executable, "-c", PROGRAM, "top", "--interval", "0.5", *options),
         stdin=stdin, stdout=stdout, stderr=PIPE, env=clean_environment() | environment,
     )  # fmt: skip
 
