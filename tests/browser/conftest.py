@@ -125,7 +125,13 @@ async def tab_to(page: Page, where: str) -> None:
     raise AssertionError(f"no Tab leads to {where}")
 
 
+STILL = """() => Promise.allSettled(document.getAnimations()
+  .filter(({ effect }) => effect.getComputedTiming().endTime < Infinity)
+  .map(({ finished }) => finished))"""
+
+
 async def no_violations(page: Page, *rules: str) -> None:
+    await page.evaluate(STILL)  # a colour on its way to another is none of the page's
     only = {"runOnly": rules} if rules else {}
     found = await Axe().run(page, options={"resultTypes": ["violations"], **only})
     assert found.violations_count == 0, found.generate_report()
