@@ -8,6 +8,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -250,12 +251,11 @@ class HubClient:
         The hub cannot say it: it does not know the address that we were given.
         """
         try:
-            return self.ask(method, path, headers, body, seconds).content
-        except NotAHub:
+            with telling_of_a_wrong_token(self.url):
+                return self.ask(method, path, headers, body, seconds).content
+        except (NotAHub, WrongToken):
             raise
         except Rejected as refused:
-            if refused.status in (UNAUTHORIZED, FORBIDDEN):
-                raise WrongToken(self.url, refused) from None
             if self._path and refused.detail.startswith(NOTHING_THERE):
                 what = f"has nothing at {self._path}{path}"
                 advice = f"give the hub's address without {self._path}"
@@ -272,6 +272,19 @@ class HubClient:
     def _new_transport(self) -> Transport:
         connect, answer = self._seconds
         return Transport(self._network, connect_seconds=connect, read_seconds=answer)
+
+
+@contextmanager
+def telling_of_a_wrong_token(url: str) -> Iterator[None]:
+    """A refusal that is due to the token is `WrongToken`."""
+    try:
+        yield
+    except (NotAHub, WrongToken):
+        raise
+    except Rejected as refused:
+        if refused.status in (UNAUTHORIZED, FORBIDDEN):
+            raise WrongToken(url, refused) from None
+        raise
 
 
 def within(ask: Callable[[float], Answered], timeout: float) -> Answered:

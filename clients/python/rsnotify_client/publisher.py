@@ -22,7 +22,14 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.errors import InvalidArgument, TimedOut
-from rsnotify_client.hub import JSON, LEAST_SECONDS, Accepted, HubClient, within
+from rsnotify_client.hub import (
+    JSON,
+    LEAST_SECONDS,
+    Accepted,
+    HubClient,
+    telling_of_a_wrong_token,
+    within,
+)
 from rsnotify_client.loading import (
     LOAD_SECONDS,
     Loaded,
@@ -269,12 +276,13 @@ class Publisher(ChangeMethods[None]):
         with spooled(states, progress) as body:
             until = monotonic() + timeout
             self.flush(min(PATIENCE_SECONDS, timeout))
-            outcome = load(
-                *(*self._address, set_name, body, wanted),
-                key=key,
-                network=self._network,
-                timeout=max(until - monotonic(), LEAST_SECONDS),
-            )
+            with telling_of_a_wrong_token(self._hub.url):
+                outcome = load(
+                    *(*self._address, set_name, body, wanted),
+                    key=key,
+                    network=self._network,
+                    timeout=max(until - monotonic(), LEAST_SECONDS),
+                )
         return msgspec.convert(outcome, Loaded)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from werkzeug.wrappers import Response as Answer
 
-from rsnotify_client import Outbox, Publisher
+from rsnotify_client import Error, Outbox, Publisher
 from rsnotify_client.integrations.sqlalchemy import load_model, publish_model
 
 HUB = os.environ["RSNOTIFY_URL"]
@@ -124,6 +124,9 @@ def source_description() -> Answer:
 @app.cli.command("load")
 def load() -> None:
     """Make the public papers all that the hub knows of the set."""
-    with Publisher(HUB, os.environ["RSNOTIFY_TOKEN"]) as publisher:
-        loaded = load_model(publisher, engine, Paper)
+    try:
+        with Publisher(HUB, os.environ["RSNOTIFY_TOKEN"]) as publisher:
+            loaded = load_model(publisher, engine, Paper)
+    except Error as error:
+        raise click.ClickException(str(error)) from None
     click.echo(f"{loaded.resources} papers: {loaded.created} created, {loaded.updated} updated")

@@ -21,6 +21,7 @@ from rsnotify_client import (
     InvalidArgument,
     Publisher,
     TimedOut,
+    WrongToken,
     loading,
 )
 from rsnotify_client.hub import HubAnswer, HubClient
@@ -61,6 +62,16 @@ async def test_a_state_is_loaded_and_what_is_newer_stays(hub):
         assert publisher.load(SET, states("a", "b"), as_of=publisher.position(SET)).unchanged == 2
 
     await in_thread(hub, work)
+
+
+async def test_a_token_that_is_refused_is_told_as_by_a_publish(hub):
+    words = f"^{hub.url}: .* revoked; give a token"
+
+    def work() -> None:
+        with Publisher(hub.url, "x" * 40) as publisher, pytest.raises(WrongToken, match=words):
+            publisher.load(SET, states("a"))
+
+    await asyncio.to_thread(work)
 
 
 async def test_without_its_moment_an_older_state_is_refused_unless_it_is_meant(hub):
