@@ -482,8 +482,11 @@ def said_above(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"warning: {warning}"
     store = status["store"]
     memory = _memory(store.get("bytes"), store.get("max_bytes"))
-    takes = f" and uses {memory}" if memory else ""
-    yield f"{store['text']}{takes}; {status['following']['text']}"
+    if status["ready"]:
+        redis = f"{store['text']} and uses {memory}" if memory else store["text"]
+    else:
+        redis = f"Redis used {memory} when it answered last" if memory else "Redis is not known"
+    yield f"{redis}; {status['following']['text']}"
     each = status["rates"].items()
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)
     yield f"each second: {', '.join(rates)}"
