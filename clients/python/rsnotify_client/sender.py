@@ -398,7 +398,10 @@ class Sender:
         for index, reason in refused.items():
             content = batch.changes[index]
             log.error(
-                "the hub refuses a change of %s: %s; %s", batch.channel, reason, content.decode()
+                "the hub refuses a change of %s: %s; it is given up: %s",
+                batch.channel,
+                reason,
+                content.decode(),
             )
             if self._on_refused is None:
                 continue
