@@ -70,7 +70,8 @@ describe("a line of time", () => {
   });
   test("has a word every few hours of this place, and names the day at midnight", () => {
     const found = hoursOf(NOON, 6);
-    assert.ok(found.length === 4 || found.length === 5, found.length);
+    assert.ok(found.length === 3 || found.length === 4, found.length);
+    assert.ok(found.at(-1)[0] <= NOON - 180, "there is room for its text");
     for (const [minute, text] of found) {
       const time = new Date(minute * 60_000);
       assert.equal(time.getHours() % 6, 0);

@@ -407,7 +407,7 @@ async def test_the_last_fifty_changes_are_there_at_once_and_a_filter_finds_among
         await page.fill("#filter", "1-2")
         await expect(latest(page)).to_have_count(11)
         await page.fill("#filter", "nowhere")
-        await expect(page.locator("#nothing")).to_contain_text("None of those")
+        await expect(page.locator("#nothing")).to_contain_text("None of the changes")
 
 
 async def test_one_resource_is_looked_up(page, page_hub, set_name):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -179,6 +180,7 @@ async def test_what_curl_would_do_is_done_by_the_page_and_its_answer_shown(page,
     answers = page.locator("#snippets pre")
     await follow.click()
     await expect(follow).to_have_text("Stop")
+    await expect(follow).to_have_attribute("aria-label", re.compile("^Stop "))
     await publish.click()
     await expect(answers.nth(1)).to_contain_text('"accepted":1')
     await expect(answers.nth(0)).to_contain_text(await page.input_value("#loc"))

@@ -81,7 +81,7 @@ function draw() {
   const wanted = filter.value.trim().toLowerCase();
   const rows = standing.filter((each) => each.gap || `${each.change} ${each.loc}`.toLowerCase().includes(wanted));
   the.share.disabled = !stretch && !firstOf(standing);
-  the.nothing.textContent = rows.length ? "" : standing.length ? "None of those shown has this in it."
+  the.nothing.textContent = rows.length ? "" : standing.length ? "None of the changes shown has this in it."
     : stretch ? "No change in this stretch." : "No change yet. The first one appears here.";
   for (const each of rows) if (!drawn.has(each)) drawn.set(each, rowOf(each));
   keepRows(body, rows.map((each) => drawn.get(each)));

@@ -42,10 +42,10 @@ export function pathOf(bars) {
   return bars.map((count, at) => (count ? `M${at},1v-${Math.max(LOWEST, Math.sqrt(count / most)).toFixed(3)}h.75V1z` : "")).join("");
 }
 
-/** The hours of this place at which a day up to `end` has a word: `[minute, text]`. */
+/** The hours of this place at which a day up to `end` has a word, where there is room for it: `[minute, text]`. */
 export function hoursOf(end, every) {
   const found = [];
-  for (let minute = Math.ceil((end - DAY) / HOUR) * HOUR; minute <= end; minute += HOUR) {
+  for (let minute = Math.ceil((end - DAY) / HOUR) * HOUR; minute <= end - every * HOUR / 2; minute += HOUR) {
     const time = new Date(minute * MINUTE_MS);
     if (time.getHours() % every) continue;
     found.push([minute, time.getHours() ? time.toTimeString().slice(0, 5) : time.toLocaleDateString("en-GB", { day: "numeric", month: "short" })]);

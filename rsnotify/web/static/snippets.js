@@ -49,24 +49,25 @@ function fill() {
 function runs(made, what, { url, method, ...options }) {
   const [state, answer] = [make.output(), make.pre({ tabIndex: 0, hidden: true })];
   let running = null;
+  const name = (verb) => Object.assign(run, { textContent: verb, ariaLabel: `${verb} ${what}` });
   const run = button("Run", what, async () => {
     if (running) return running.abort();
     running = new AbortController();
     const signal = AbortSignal.any([running.signal, leaving.signal]);
     answer.hidden = false;
     answer.textContent = "";
-    run.textContent = "Stop";
+    name("Stop");
     say(state, "Asking…");
     const begun = performance.now();
     try {
       const { status, body } = await send(method, url, { ...options, headers: { ...options.headers }, signal });
       say(state, `${status}, after ${Math.max(1, Math.round(performance.now() - begun))} ms`);
       for await (const text of body.pipeThrough(new TextDecoderStream())) answer.textContent = (answer.textContent + text).slice(-CHARACTERS);
-    } catch ({ name, status, message }) {
-      say(state, name === "AbortError" ? "Stopped." : `${status || ""} ${message}`.trim(), name !== "AbortError");
+    } catch ({ name: kind, status, message }) {
+      say(state, kind === "AbortError" ? "Stopped." : `${status || ""} ${message}`.trim(), kind !== "AbortError");
     }
     running = null;
-    run.textContent = "Run";
+    name("Run");
   });
   made.querySelector("button").after(run);
   return [state, answer];
