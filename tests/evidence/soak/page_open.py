@@ -103,7 +103,7 @@ async def use_while(page: Page, work: Coroutine[Any, Any, str]) -> str:
     working = asyncio.create_task(work)
     while True:
         await page.fill("#filter", "no such resource")
-        await expect(page.locator("#nothing")).to_contain_text("None of those shown")
+        await expect(page.locator("#nothing")).to_contain_text("None of the changes shown")
         await page.fill("#filter", "")
         await page.click("#pause")
         await expect(page.locator("#pause")).to_have_text("Go on")
