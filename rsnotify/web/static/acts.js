@@ -1,5 +1,6 @@
 /** What the admin does, and what became of it, said at the foot of the window. */
 
+import { get } from "./api.js";
 import { unlessUndone } from "./asking.js";
 import { button, say, the } from "./dom.js";
 
@@ -14,6 +15,21 @@ export async function act(words, work, place = answer) {
   } catch ({ message }) {
     say(place, `${words}: ${message}`, true);
   }
+}
+
+/** What reads all of these and shows them; an older answer changes nothing. */
+export function looking(what, path, show) {
+  let turn = 0;
+  return async () => {
+    turn += 1;
+    const mine = turn;
+    try {
+      const all = await get(path);
+      if (mine === turn) show(all);
+    } catch ({ message }) {
+      if (mine === turn) say(answer, `The ${what} could not be read: ${message}`, true);
+    }
+  };
 }
 
 export const action = (verb, name, work) => button(verb, name, () => act(`${verb} ${name}`, work));

@@ -1,27 +1,18 @@
 /** The WebSub subscriptions: where each stands, retried and ended. */
 
-import { ask, get } from "./api.js";
-import { action, undoable } from "./acts.js";
-import { day, foreign, row, say, the } from "./dom.js";
+import { ask } from "./api.js";
+import { action, looking, undoable } from "./acts.js";
+import { day, foreign, row } from "./dom.js";
 import { listing } from "./listing.js";
 
 const COLUMNS = ["Callback", "Channel", "Behind", "Last answer", "Next attempt", "Actions"];
 const subscriptions = listing("subscriptions", "WebSub subscriptions", COLUMNS, draw, { key: ({ id }) => id, made, fill });
 let all = [];
-let turn = 0; // an older answer changes nothing
 
-export async function look() {
-  turn += 1;
-  const mine = turn;
-  try {
-    const those = await get("api/subscriptions");
-    if (mine !== turn) return;
-    all = those;
-    draw();
-  } catch ({ message }) {
-    if (mine === turn) say(the["admin-answer"], `The subscriptions could not be read: ${message}`, true);
-  }
-}
+export const look = looking("subscriptions", "api/subscriptions", (those) => {
+  all = those;
+  draw();
+});
 
 function draw() {
   subscriptions.showOf(all, ({ callback, set }) => `${callback} ${set}`);

@@ -1,9 +1,9 @@
 /** The tokens: made, replaced and revoked. A token itself is shown once. */
 
-import { ask, get } from "./api.js";
-import { act, undoable } from "./acts.js";
+import { ask } from "./api.js";
+import { act, looking, undoable } from "./acts.js";
 import { isMeant } from "./asking.js";
-import { button, copyable, day, foreign, make, row, say, submits, the } from "./dom.js";
+import { button, copyable, day, foreign, make, row, submits, the } from "./dom.js";
 import { blame, field, forgive, opens } from "./fields.js";
 import { set } from "./here.js";
 import { listing } from "./listing.js";
@@ -13,20 +13,11 @@ const place = the["made-token"];
 const tokens = listing("tokens", "Tokens", ["Id", "Note", "May", "Sets", "Last used", "Expires", "Actions"], draw,
   { key: ({ id }) => id, made, fill });
 let all = [];
-let turn = 0; // an older answer changes nothing
 
-export async function look() {
-  turn += 1;
-  const mine = turn;
-  try {
-    const those = await get("api/tokens");
-    if (mine !== turn) return;
-    all = those;
-    draw();
-  } catch ({ message }) {
-    if (mine === turn) say(the["admin-answer"], `The tokens could not be read: ${message}`, true);
-  }
-}
+export const look = looking("tokens", "api/tokens", (those) => {
+  all = those;
+  draw();
+});
 
 function draw() {
   tokens.showOf(all, ({ id, note = "", sets }) => [id, note, ...sets].join(" "));
