@@ -13,7 +13,7 @@ from rsnotify.resourcesync.notification import ChannelName
 
 FILTERS = 200  # of a channel's readers: each change is held against each of them
 FREE_FOR_EACH = 3  # are left for others by whoever takes one more
-FILTERS_OF_ONE = 50  # from one address, or for callbacks at one host, while no other has any
+FILTERS_OF_ONE = FILTERS // (FREE_FOR_EACH + 1)  # of one address or host, while no other has any
 
 F = TypeVar("F")
 
