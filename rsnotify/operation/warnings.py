@@ -93,8 +93,8 @@ async def why_clocks_differ(client: Client) -> str:
 
 def why_apart(ahead_seconds: float) -> str:
     """
-    >>> why_apart(59.9), why_apart(-7_200)[:44]
-    ('', 'the clock of Redis is 120 min behind that of')
+    >>> why_apart(59.9), why_apart(60)[:40], why_apart(-7_200)[:44]
+    ('', 'the clock of Redis is 1 min ahead of tha', 'the clock of Redis is 120 min behind that of')
     """
     if abs(ahead_seconds) < APART_SECONDS:
         return ""
