@@ -3,8 +3,9 @@
 Rules that hold here: a change exists exactly if the transaction that wrote it was committed;
 `Outbox` writes on the application's own connection, and commits nothing. What was sent is removed
 by its ids, never below a mark, because a row of a slow transaction may appear after later ones are
-gone. A batch's key is in its rows, committed, before the batch is tried. Any number of relays may
-share a table; two at once do the same work twice, without harm. In `OutboxTable` a driver's errors
+gone. A batch's key is in its rows, committed, before the batch is tried. What the hub refuses for
+good is counted beside the table, a row for each channel. Any number of relays may share a table;
+two at once do the same work twice, without harm. In `OutboxTable` a driver's errors
 become `OutboxError` and go no further.
 """
 
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from time import sleep
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -33,6 +35,15 @@ _COLUMNS = """
     queued_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
     batch_key CHAR(32)
 """
+_REFUSED_COLUMNS = """
+    set_name VARCHAR(64){exact} NOT NULL,
+    kind VARCHAR(9) NOT NULL,
+    changes BIGINT NOT NULL,
+    reason {text} NOT NULL,
+    body {text} NOT NULL,
+    refused_at VARCHAR(32) NOT NULL,
+    PRIMARY KEY (set_name, kind)
+"""
 _IDS = {
     "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "mysql": "BIGINT AUTO_INCREMENT PRIMARY KEY",
@@ -44,6 +55,7 @@ _EXACT = {"postgresql": "", "mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 
 INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
 DROP = "DROP TABLE IF EXISTS rsnotify_outbox"
+DROP_REFUSED = "DROP TABLE IF EXISTS rsnotify_refused"
 
 DATABASES: dict[str, Database] = {
     "asyncpg": "postgresql",
@@ -186,17 +198,22 @@ def _known(names: Sequence[str]) -> Database | None:
 
 
 def statements(database: Database) -> list[str]:
-    """The statements that create the table and its indexes, one by one."""
-    columns = _COLUMNS.format(text=_TEXTS[database], exact=_EXACT[database])
+    """The statements that create the tables and their indexes, one by one."""
+    kinds = {"text": _TEXTS[database], "exact": _EXACT[database]}
+    columns = _COLUMNS.format(**kinds)
+    refused = _REFUSED_COLUMNS.format(**kinds)
+    refused = f"CREATE TABLE IF NOT EXISTS rsnotify_refused ({refused})"
     table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns}"
     if database == "mysql":  # has no CREATE INDEX IF NOT EXISTS
-        return [f"{table.rstrip()},\n    INDEX (set_name, kind, id),\n    INDEX (batch_key)\n)"]
+        indexes = "INDEX (set_name, kind, id),\n    INDEX (batch_key)"
+        return [f"{table.rstrip()},\n    {indexes}\n)", refused]
     batches = " WHERE batch_key IS NOT NULL" if database == "postgresql" else ""
     index = "CREATE INDEX IF NOT EXISTS rsnotify_outbox"
     return [
         f"{table})",
         f"{index}_channel ON rsnotify_outbox (set_name, kind, id)",
         f"{index}_batch ON rsnotify_outbox (batch_key){batches}",
+        refused,
     ]
 
 
@@ -247,6 +264,18 @@ BY_CHANNEL = (
 )
 DROP_SET = f"DELETE {_TABLE} WHERE set_name = ?"
 
+REFUSED = "SELECT set_name, kind, changes, reason, body, refused_at FROM rsnotify_refused"
+REFUSED_BY_CHANNEL = f"{REFUSED} ORDER BY refused_at DESC, set_name, kind"
+MORE_REFUSED = (
+    "UPDATE rsnotify_refused SET changes = changes + ?, reason = ?, body = ?, refused_at = ? "
+    "WHERE set_name = ? AND kind = ?"
+)
+FIRST_REFUSED = (
+    "INSERT INTO rsnotify_refused (changes, reason, body, refused_at, set_name, kind) "
+    "VALUES (?, ?, ?, ?, ?, ?)"
+)
+FORGET_SET = "DELETE FROM rsnotify_refused WHERE set_name = ?"
+
 LEAD: dict[Database | None, str] = {
     "postgresql": "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)",
     "mysql": "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)",
@@ -284,6 +313,17 @@ class WaitingChanges(NamedTuple):
     kind: str
     changes: int
     since: str
+
+
+class RefusedChanges(NamedTuple):
+    """How many changes of one set and kind the hub has refused for good; why, of the last one."""
+
+    set_name: str
+    kind: str
+    changes: int
+    reason: str
+    last: str
+    at: str
 
 
 class OutboxTable:
@@ -358,6 +398,24 @@ class OutboxTable:
         with self._transaction(writes=False) as execute:
             rows = execute(BY_CHANNEL)
         return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
+
+    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
+        """Count changes that are given up, and keep the last of them with its reason."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        values = (changes, reason, last.decode(), now, *channel)
+        with self._transaction() as execute:
+            if not execute.count(MORE_REFUSED, values):
+                execute(FIRST_REFUSED, values)
+
+    def refused_by_channel(self) -> list[RefusedChanges]:
+        """The changes that were given up by channel, the channel with the newest first."""
+        with self._transaction(writes=False) as execute:
+            return [RefusedChanges(*row) for row in execute(REFUSED_BY_CHANNEL)]
+
+    def forget_refused(self, set_name: str) -> int:
+        """Count no more what was refused of a set; return of how many channels that was."""
+        with self._transaction() as execute:
+            return execute.count(FORGET_SET, (set_name,))
 
     def drop(self, set_name: str) -> int:
         """Remove the waiting changes of a set without publishing them; return how many."""
@@ -483,7 +541,8 @@ class OutboxTable:
 
 def says_no_table(text: str) -> bool:
     """Whether a driver's error means that the table was not created."""
-    return "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist"))
+    is_ours = any(name in text for name in ("rsnotify_outbox", "rsnotify_refused"))
+    return is_ours and any(word in text for word in ("no such", "exist"))
 
 
 class Execute:

@@ -64,6 +64,9 @@ class ChangeStore(Protocol):
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
         """Remove these changes, and free the others of the batch; return how many were there."""
 
+    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
+        """Count changes that are given up, where somebody can look for them later."""
+
     def ends(self) -> tuple[int, int] | None:
         """The ids of the oldest change that waits and of the newest; None if none waits."""
 
@@ -231,6 +234,9 @@ class MemoryQueue:
             self._in_line -= len(ids)
             self._room.notify(len(ids))
             return len(ids)
+
+    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
+        """Nothing to do: the sender counts them, and nobody else can look."""
 
     def ends(self) -> tuple[int, int] | None:
         with self._lock:

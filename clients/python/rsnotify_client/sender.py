@@ -395,6 +395,12 @@ class Sender:
         if not self._store.remove(batch, {batch.ids[index] for index in refused}):
             return  # another sender has reported it
         self.refused += len(refused)
+        last = max(refused)
+        try:
+            reason, body = refused[last], batch.changes[last]
+            self._store.note_refused(batch.channel, len(refused), reason, body)
+        except OutboxError as error:
+            log.warning("what is refused is not counted: %s", error)
         for index, reason in refused.items():
             content = batch.changes[index]
             log.error(

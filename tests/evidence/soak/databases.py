@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, Relay
 from rsnotify_client.outbox import LOOSEN, OutboxTable, with_marks
 from rsnotify_client.relay import database_of, table_of
@@ -171,6 +172,19 @@ def dropped_set(url: str) -> None:
     table.close()
 
 
+def counted_refusals(url: str) -> None:
+    """What is refused of a channel is one row, with the last reason, until it is forgotten."""
+    table = table_of(url)
+    table.forget_refused("a")
+    for number, reason in enumerate(("first", "last"), 1):
+        table.note_refused(ChannelName("a", "change"), number, reason, b'{"loc":"\xc3\xbc"}')
+    (found,) = table.refused_by_channel()
+    assert (found.changes, found.reason, found.last) == (3, "last", '{"loc":"ü"}')
+    assert table.forget_refused("a") == 1
+    assert table.refused_by_channel() == []
+    table.close()
+
+
 PROOFS = (
     late_commits,
     slow_transactions,
@@ -178,6 +192,7 @@ PROOFS = (
     writers_at_once,
     lost_connection,
     dropped_set,
+    counted_refusals,
 )
 
 

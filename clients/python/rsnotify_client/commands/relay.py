@@ -1,6 +1,7 @@
-"""`rsnotify relay`: publish the outbox of an application, see what waits, drop it.
+"""`rsnotify relay`: publish the outbox of an application, see what waits and was refused, drop it.
 
-Rules that hold here: what waits is shown and dropped beside whatever publishes the outbox.
+Rules that hold here: what waits is shown and dropped beside whatever publishes the outbox. No word
+says that all is published while something waits, or was refused and nobody has said that he knows.
 """
 
 import logging
@@ -25,11 +26,11 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
-from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, judge
+from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import hub_trouble
-from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
+from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, RefusedChanges, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
 from rsnotify_client.sender import ThreadBell
@@ -64,6 +65,10 @@ def relay(
         str | None, Option("--drop", metavar="SET", help="Drop what waits of this set, and end.")
     ] = None,
     yes: Yes = False,
+    forget: Annotated[
+        str | None,
+        Option("--forget", metavar="SET", help="Forget what was refused of this set, and end."),
+    ] = None,
     json: Json = False,
     metrics: Metrics = None,
     hub: Hub = HERE,
@@ -74,11 +79,11 @@ def relay(
     `rsnotify_outbox` in its own transactions; see `docs/applications.md`. Any number of relays may
     run for one table: one of them works.
 
-    With `--status` and `--drop` it may also be the outbox file of a publisher, such as
+    With `--status`, `--drop` and `--forget` it may also be the outbox file of a publisher, such as
     `--database sqlite:///outbox.db`, and whatever publishes it may go on meanwhile.
     """
-    if drop is not None and status:
-        raise typer.BadParameter("--drop goes without --status")
+    if [status, drop is not None, forget is not None].count(True) > 1:
+        raise typer.BadParameter("give only one of --status, --drop and --forget")
     if yes and drop is None:
         raise typer.BadParameter("--yes goes with --drop")
     if print_sql:
@@ -89,6 +94,10 @@ def relay(
     if drop is not None:
         with _outbox(database) as table:
             drop_set(table, database, drop, must_ask=not yes)
+        return
+    if forget is not None:
+        with _outbox(database) as table:
+            forget_set(table, database, forget)
         return
     numbers = Numbers(metrics)
     try:
@@ -114,25 +123,71 @@ METRICS = {
 
 
 class RelayStatus(NamedTuple):
-    """What waits in an outbox."""
+    """What waits in an outbox, and what the hub has refused of it for good."""
 
     waiting: int
     since: str | None  # when the oldest of it came
     behind_seconds: float
     sets: list[WaitingChanges]
+    refused: int | None  # None: there is no table that counts them
+    refused_sets: list[RefusedChanges]
+
+    def exit_status(self, max_behind: float) -> int:
+        return 1 if self.refused or self.behind_seconds > max_behind else 0
+
+    def verdict(self, max_behind: float) -> str:
+        """In one line: whether all is published, and if not, what waits or was refused.
+
+        >>> RelayStatus(0, None, 0.0, [], 0, []).verdict(300)
+        'IN STEP: nothing waits'
+        >>> RelayStatus(21, "2026-11-29 08:30", 2.0, [], 0, []).verdict(9)
+        'ON TIME: 21 changes waiting, the oldest since 2026-11-29 08:30 (2 s, and 9 s are allowed)'
+        >>> RelayStatus(0, None, 0.0, [], 3, []).verdict(300)
+        'OUT OF STEP: nothing waits; 3 changes refused'
+        """
+        said = "nothing waits"
+        if self.since is not None:
+            how_long = f"{self.behind_seconds:.0f} s, and {max_behind:g} s are allowed"
+            waiting = counted(self.waiting, "change")
+            said = f"{waiting} waiting, the oldest since {self.since} ({how_long})"
+        if self.refused:
+            said += f"; {counted(self.refused, 'change')} refused"
+        if self.exit_status(max_behind):
+            return f"OUT OF STEP: {said}"
+        return f"IN STEP: {said}" if self.since is None else f"ON TIME: {said}"
 
     def lines(self) -> Iterator[str]:
         """Of each set, for a person."""
         for each in self.sets:
-            name = each.set_name if each.kind == "change" else f"{each.set_name}, {each.kind}"
-            yield f"{name}: {counted(each.changes, 'change')}, since {each.since}"
+            yield f"{_shown(each)}: {counted(each.changes, 'change')}, since {each.since}"
+        for one in self.refused_sets:
+            changes = counted(one.changes, "change")
+            yield f"{_shown(one)}: {changes} refused, the last at {one.at}: {one.reason}"
+            yield f"  {one.last}"
+        if self.refused:
+            yield "readers lack what was refused: publish it anew, mended; then --forget SET"
+
+
+def _shown(row: WaitingChanges | RefusedChanges) -> str:
+    return row.set_name if row.kind == "change" else f"{row.set_name}, {row.kind}"
 
 
 def status_of(table: OutboxTable) -> RelayStatus:
+    waiting = _waiting(table)
+    try:
+        refused = table.refused_by_channel()
+    except NoOutbox as error:  # a table that an earlier version made
+        log.warning("nobody counts what is refused: %s", error)
+        return RelayStatus(*waiting, None, [])
+    return RelayStatus(*waiting, sum(each.changes for each in refused), refused)
+
+
+def _waiting(table: OutboxTable) -> tuple[int, str | None, float, list[WaitingChanges]]:
+    """How many, since when, how many seconds that is, and of which sets."""
     rows = table.waiting_by_channel()
     since = min((each.since for each in rows), default=None)
     behind = 0.0 if since is None else max(0.0, time() - _seconds(since))
-    return RelayStatus(sum(each.changes for each in rows), since, round(behind, 1), rows)
+    return sum(each.changes for each in rows), since, round(behind, 1), rows
 
 
 def _seconds(text: str) -> float:
@@ -145,24 +200,20 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
     """Print how far the relays of a table are; the exit status."""
     with _outbox(database) as table:
         status = status_of(table)
-    behind = status.behind_seconds
-    verdict = judge(is_in_step=True, behind_seconds=behind, max_behind=max_behind)
-    said = f"{status.waiting} waiting, since {status.since} ({behind:.0f} s)"
-    if status.since is None:
-        said = "nothing waits"
-    line = str(verdict._replace(why=said))
-    found = status._asdict() | {"sets": [each._asdict() for each in status.sets]}
-    print_found(found, [line, *status.lines()], json=json)
-    return verdict.exit_status
+    found = status._asdict()
+    for name in ("sets", "refused_sets"):
+        found[name] = [each._asdict() for each in found[name]]
+    print_found(found, [status.verdict(max_behind), *status.lines()], json=json)
+    return status.exit_status(max_behind)
 
 
 def numbers_of(relay: Relay, database: str) -> str:
     """A machine may have several relays, whose numbers one collector reads: the label is needed."""
-    status, counters = status_of(relay.table), relay.counters
-    since = 0.0 if status.since is None else _seconds(status.since)
+    (waiting, oldest, _, _), counters = _waiting(relay.table), relay.counters
+    since = 0.0 if oldest is None else _seconds(oldest)
     labels = (("database", without_password(database)),)
     done = (counters.published, counters.refused, counters.requests, counters.retries)
-    return exposition(METRICS, {labels: (status.waiting, since, time(), *done)})
+    return exposition(METRICS, {labels: (waiting, since, time(), *done)})
 
 
 def run(relay: Relay, database: str, numbers: Numbers) -> None:
@@ -207,6 +258,14 @@ def drop_set(outbox: OutboxTable, database: str, set_name: str, *, must_ask: boo
         typer.confirm(question, abort=True)
     dropped = outbox.drop(set_name)
     typer.echo(f"{counted(dropped, 'change')} of {set_name} dropped", err=True)
+
+
+def forget_set(outbox: OutboxTable, database: str, set_name: str) -> None:
+    """Count no more what was refused of a set: somebody knows."""
+    if not outbox.forget_refused(set_name):
+        where = without_password(database)
+        raise InvalidSettings(f"no change of the set {set_name!r} was refused, says {where}")
+    typer.echo(f"what was refused of {set_name} is forgotten", err=True)
 
 
 @contextmanager

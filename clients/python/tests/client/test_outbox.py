@@ -506,7 +506,8 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
             ("typo", "change", 3)
         ]
         lines = outbox_command(path).stdout.splitlines()
-        assert lines[0].startswith("IN STEP: 3 waiting, since ")
+        assert lines[0].startswith("ON TIME: 3 changes waiting, the oldest since ")
+        assert lines[0].endswith(", and 300 s are allowed)")
         assert lines[1:] == [f"typo: 3 changes, since {shown['since']}"]
         assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
         assert publisher.counters.waiting == 3
@@ -515,6 +516,63 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
         publisher.updated("a", "1")
         publisher.flush(10)
     assert posted[-1].locs == ["1"]
+
+
+def refuse_bad(request: Posted) -> Answer:
+    named = [(index, f"{loc} is no address") for index, loc in enumerate(request.locs)]
+    faults = [each for each in named if each[1].startswith("bad")]
+    return problem(400, "wrong changes", *faults) if faults else ACCEPTED
+
+
+def write_locs(database: Path, *locs: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for loc in locs:
+            Outbox().created(connection, "a", loc)
+
+
+def test_what_was_refused_is_counted_with_its_reason_until_somebody_says_that_he_knows(database):
+    with scripted_hub(refuse_bad) as (url, _), Relay(f"sqlite:///{database}", url) as relay:
+        for number in range(2):
+            write_locs(database, f"bad{number}", "good")
+            relay.flush(10)
+    told = outbox_command(database)
+    first, refused, change, mend = told.stdout.splitlines()
+    assert (told.exit_code, first) == (1, "OUT OF STEP: nothing waits; 2 changes refused")
+    assert refused.startswith("a: 2 changes refused, the last at 20")
+    assert refused.endswith(": bad1 is no address")
+    assert json.loads(change)["loc"] == "bad1"
+    assert "--forget SET" in mend
+    shown = json.loads(outbox_command(database, "--status", "--json").stdout)
+    assert (shown["waiting"], shown["refused"]) == (0, 2)
+    (of_set,) = shown["refused_sets"]
+    assert (of_set["set_name"], of_set["reason"]) == ("a", "bad1 is no address")
+    forgotten = outbox_command(database, "--forget", "a")
+    assert (forgotten.exit_code, forgotten.stderr) == (0, "what was refused of a is forgotten\n")
+    assert outbox_command(database).stdout == "IN STEP: nothing waits\n"
+    nothing = outbox_command(database, "--forget", "a").exception
+    assert str(nothing).startswith("no change of the set 'a' was refused")
+
+
+def test_a_table_that_counts_nothing_refused_still_publishes_and_says_so(database, caplog):
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("DROP TABLE rsnotify_refused")
+    with scripted_hub(refuse_bad) as (url, posted), Relay(f"sqlite:///{database}", url) as relay:
+        write_locs(database, "bad", "good")
+        relay.flush(10)
+        assert posted[-1].locs == ["good"]
+    assert "what is refused is not counted" in caplog.text
+    caplog.clear()
+    told = outbox_command(database)
+    assert (told.exit_code, told.stdout) == (0, "IN STEP: nothing waits\n")
+    assert "nobody counts what is refused" in caplog.text
+    assert "--create-table" in caplog.text
+    shown = json.loads(outbox_command(database, "--status", "--json").stdout)
+    assert shown["refused"] is None
+
+
+def test_status_drop_and_forget_are_told_apart(database):
+    told = outbox_command(database, "--status", "--forget", "a")
+    assert told.exit_code == 2
 
 
 def test_a_set_of_which_nothing_waits_is_told(database):

@@ -56,7 +56,7 @@ from rsnotify_client.integrations.snapshots import (
     wait_for_outbox,
 )
 from rsnotify_client.loading import LOAD_SECONDS, Loaded
-from rsnotify_client.outbox import DROP, Outbox, says_no_table
+from rsnotify_client.outbox import DROP, DROP_REFUSED, Outbox, says_no_table
 from rsnotify_client.publisher import Publisher, PublisherClosed
 from rsnotify_client.queue import OutboxError, QueueFull, check_name
 from rsnotify_client.relay import Relay
@@ -468,7 +468,8 @@ def create_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
 
 def drop_outbox_table(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001
     """The way back, for a migration; what waits is not published."""
-    schema_editor.execute(DROP)
+    for statement in (DROP, DROP_REFUSED):
+        schema_editor.execute(statement)
 
 
 def _absolute_url(instance: Any) -> str | None:
