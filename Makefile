@@ -40,7 +40,7 @@ evidence: $(VENV)/test.stamp ## run what is long, random or exhaustive, some 20 
 check: $(VENV)/test.stamp ## before each commit: format, lint, types and the unit tests, in 20 seconds
 	@$(BIN)/python -m tests.tools.run -n 2 tests/unit clients/python/tests/unit $(PYTEST_ARGS)
 
-test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler
+test-packages: ## install what some tests need: Redis, Chromium, Firefox, proxies, databases, Node, a C compiler
 	@.ci/packages
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest

@@ -1,4 +1,4 @@
-"""A headless Chromium, and the page of a hub in it.
+"""A headless Chromium, and the page of a hub in it; `test_firefox.py` puts Firefox in its place.
 
 Whatever a test does, the page must stay quiet: no error on its console but what the browser itself
 tells of refused requests, no request to another host, no token in an address.
@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.support import needs
 from tests.support.running import TOKEN, RunningHub
 
-REFUSED = ("Failed to load resource", "WebSocket connection to")
+REFUSED = ("Failed to load resource", "WebSocket connection to", "Firefox can")  # 't establish one
 MS = 1_000
 
 expect.set_options(timeout=20 * MS)
@@ -80,6 +80,7 @@ async def opened(
     """The page in a browser window of its own."""
     told: list[str] = []
     asked: list[str] = []
+    options = {"color_scheme": "null"} | options  # as the browser has it
     context = await chromium.new_context(**options)
     context.set_default_timeout(120 * MS)  # the machine may be busy: one claims nothing about it
     page = await context.new_page()

@@ -20,6 +20,7 @@ COMPILER = ("C compiler", "cc", "gcc", "clang")
 SYSTEM = (  # what is there, and not on everybody's PATH
     "/usr/sbin",  # Debian's proxies
     *sorted(glob("/usr/lib/postgresql/*/bin"), reverse=True),
+    "/Applications/Firefox.app/Contents/MacOS",
     "/opt/homebrew/opt/postgresql/bin",
     "/usr/local/opt/postgresql/bin",
 )
@@ -43,3 +44,7 @@ def need(what: str, *names: str) -> str:
 
 def chromium() -> str:
     return os.environ.get("CHROMIUM") or need(*CHROMIUM)
+
+
+def firefox() -> str:
+    return os.environ.get("FIREFOX") or need("Firefox", "firefox-esr", "firefox")

@@ -1,0 +1,92 @@
+"""The page in Firefox: what differs between browsers is tried in both."""
+
+import shlex
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, async_playwright, expect
+
+from tests.browser import (
+    test_one_change,
+    test_page,
+    test_palette,
+    test_reference,
+    test_snippets,
+    test_timeline,
+)
+from tests.browser.conftest import opened
+from tests.support import firefox, needs
+from tests.support.running import TOKEN
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+VIEWS = {  # the address, and what is there when it is ready
+    "/?view=overview": "#landing svg",
+    "/?set={}": "#line",
+    "/?set={}&change=2020-01-01": "#change-answer:has-text('has no change')",
+    "/?view=debugger&set={}": "#connection",
+    "/?view=validator&set={}": "#validate",
+    "/?view=admin": "#admin",
+    "/{}/changelist.xml": "tbody tr",
+    "/.well-known/resourcesync": "tbody tr",
+    "/api": ".example button",
+    "/no/where": "#problem",
+}
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def chromium(tmp_path_factory) -> AsyncIterator[Browser]:
+    """In this file it is Firefox, for the tests of other files, too."""
+    program = tmp_path_factory.mktemp("firefox") / "firefox"
+    words = [sys.executable, "-P", firefox.__file__, needs.firefox()]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o700)
+    async with async_playwright() as playwright:
+        browser = await playwright.firefox.launch(channel="moz-firefox", executable_path=program)
+        yield browser
+        await browser.close()
+
+
+reference = test_reference.reference
+
+for each in (
+    test_page.test_a_change_published_elsewhere_appears,
+    test_page.test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_published,
+    test_page.test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition,
+    test_page.test_where_no_websocket_is_allowed_the_page_follows_an_event_stream,
+    test_page.test_a_connection_that_is_cut_misses_nothing,
+    test_page.test_the_picture_can_be_held,
+    test_page.test_the_debugger_shows_frames_and_goes_on_from_the_cursor,
+    test_page.test_the_validator_marks_each_fault_where_it_stands,
+    test_page.test_a_set_is_removed_only_if_its_name_is_typed_and_what_is_lost_is_named,
+    test_page.test_what_the_hub_refuses_of_a_set_is_said_beside_the_option_that_it_names,
+    test_palette.test_a_set_among_many_is_found_and_opened,
+    test_palette.test_the_arrows_go_round_and_what_is_chosen_last_is_taken,
+    test_timeline.test_the_focus_stays_in_the_table_when_its_row_leaves,
+    test_timeline.test_a_keyboard_chooses_a_stretch_and_lets_it_go,
+    test_timeline.test_an_edge_is_moved_by_a_drag_that_begins_on_it,
+    test_one_change.test_a_row_leads_to_its_change_with_its_digest_and_three_forms,
+    test_snippets.test_what_curl_would_do_is_done_by_the_page_and_its_answer_shown,
+    test_reference.test_what_only_reads_is_sent_by_one_press_with_the_token_of_the_tab,
+):
+    globals()[each.__name__] = each
+
+
+async def test_what_is_copied_can_be_pasted(page):
+    code = page.locator("#snippets [role=tabpanel]:visible .copyable").first
+    await code.get_by_role("button", name="Copy").click()
+    await expect(code.get_by_text("Copied")).to_be_visible()
+    await page.focus("#filter")
+    await page.keyboard.press("Control+V")
+    copied = (await code.locator("code").text_content() or "").replace("\n", " ")  # in one line
+    await expect(page.locator("#filter")).to_have_value(copied)
+
+
+async def test_every_view_opens_without_an_error(chromium, page_hub, set_name):
+    await page_hub.publish("http://example.com/res1", set_name=set_name)
+    async with opened(chromium, page_hub, f"{set_name}#token={TOKEN}") as page:
+        for address, ready in VIEWS.items():
+            await page.goto(page_hub.url + address.format(set_name))
+            await expect(page.locator(ready).first).to_be_visible()

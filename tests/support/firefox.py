@@ -1,0 +1,68 @@
+"""`python firefox.py FIREFOX ARGUMENT...`: the Firefox of this machine, as Playwright can drive it.
+
+Playwright speaks WebDriver BiDi with a Firefox that is not its own (its channel `moz-firefox`). For
+each window it sends a command with the colours that are preferred, which Firefox 153 does not have.
+Where that command asks for nothing it is answered here, in Firefox's place; everything else is
+handed on. Once all Firefoxes have it, this file can go.
+"""
+
+import asyncio
+import json
+import re
+import sys
+from asyncio.subprocess import PIPE
+
+from websockets import ConnectionClosed
+from websockets.asyncio.client import connect
+from websockets.asyncio.connection import Connection
+from websockets.asyncio.server import ServerConnection, serve
+
+ADDRESS = re.compile(rb"(?<=WebDriver BiDi listening on )ws://\S+")
+
+
+def answer(sent: str | bytes) -> str | None:
+    """What is said in Firefox's place."""
+    match json.loads(sent):
+        case {"id": id_, "method": "emulation.setMediaFeaturesOverride", "params": params}:
+            if not any(params["features"].values()):
+                return json.dumps({"type": "success", "id": id_, "result": {}})
+    return None
+
+
+async def _hand_on(sender: Connection, receiver: Connection) -> None:
+    try:
+        async for message in sender:
+            await receiver.send(message)
+    except ConnectionClosed:
+        pass
+    await receiver.close()
+
+
+async def main() -> int:
+    firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=PIPE)
+    address = ""
+
+    async def carry(playwright: ServerConnection) -> None:
+        path = playwright.request.path
+        async with connect(address + path, proxy=None, max_size=None, ping_interval=None) as bidi:
+            handing_on = asyncio.create_task(_hand_on(bidi, playwright))
+            async for message in playwright:
+                if (said := answer(message)) is not None:
+                    await playwright.send(said)
+                else:
+                    await bidi.send(message)
+            handing_on.cancel()
+
+    async with serve(carry, "127.0.0.1", 0, max_size=None, ping_interval=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        ours = f"ws://127.0.0.1:{port}".encode()
+        async for line in firefox.stderr:
+            if found := ADDRESS.search(line):
+                address = found[0].decode()
+            sys.stderr.buffer.write(ADDRESS.sub(ours, line))
+            sys.stderr.flush()
+    return await firefox.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
