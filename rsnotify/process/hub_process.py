@@ -25,9 +25,10 @@ from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, replicas_of, wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.listening import bound_socket
+from rsnotify.process.logs import log_ending
 from rsnotify.process.own_address import url_of, warning
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import WebServer, web_config
+from rsnotify.process.webserver import GRACE_SECONDS, WebServer, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client import Address
@@ -58,6 +59,7 @@ def run(
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
     except BaseExceptionGroup as group:
         raise only_error(group) from None
+    log.info("the hub has ended")
 
 
 async def _serve(
@@ -76,6 +78,8 @@ async def _serve(
         if message and not is_worker:  # otherwise the parent has logged it
             log.warning("%s", message)
 
+        let_go_seconds = settings.drain_seconds + GRACE_SECONDS
+
         def ready() -> None:
             on_ready(address)
             notify(READY)
@@ -91,7 +95,11 @@ async def _serve(
                 app, channels = build(composition), composition.channels
                 config = web_config(app, settings, composition.connections, channels.reader_input)
                 drain = partial(composition.drain, settings.drain_seconds)
-                server = WebServer(config, ready, drain, is_worker=is_worker)
+
+                def ending(signal: str) -> None:
+                    log_ending(signal, let_go_seconds, connections=len(composition.connections))
+
+                server = WebServer(config, ready, drain, is_worker=is_worker, on_signal=ending)
                 await composition.run(server.serve(sockets=[bound]))
             finally:
                 await composition.close()

@@ -1,9 +1,10 @@
-"""The log: lines of text or JSON, never with a token; floods held back; a line for each request."""
+"""The log: lines of text or JSON, never with a token; floods held back; a line for each request,
+and one as the hub begins to end."""
 
 import logging
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import msgspec
@@ -101,7 +102,8 @@ class TextFormat(logging.Formatter):
 class JsonFormat(logging.Formatter):
     """One object a line: `time`, `level`, `worker`, `room`, `message`, and `error` if there is.
 
-    That of a request has `peer`, `method`, `path`, `status` and `milliseconds`, too.
+    That of a request has `peer`, `method`, `path`, `status` and `milliseconds`, too; that of an end
+    which begins `signal`, `connections` or `workers`, and `until`.
     """
 
     def __init__(self, worker: str = "") -> None:
@@ -122,6 +124,18 @@ class JsonFormat(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
+def log_ending(name: str, seconds: float, **let_go: int) -> None:
+    """A signal of this name was received: what is let go now, and how long that may take."""
+    until = datetime.now(UTC) + timedelta(seconds=seconds)
+    fields = {"signal": name, **let_go, "until": f"{until:%Y-%m-%dT%H:%M:%SZ}"}
+    what = ", ".join(
+        f"{count} {noun[:-1] if count == 1 else noun}" for noun, count in let_go.items()
+    )
+    text = "%s: the hub ends, and lets %s go, until %s at the latest"
+    of_hub.info(text, name, what, fields["until"], extra={FIELDS: fields})
+
+
+of_hub = logging.getLogger(__name__)
 log = logging.getLogger(ACCESS)
 
 STATUS_OF = {LEND: 200, "websocket.accept": 101, "websocket.close": 403}

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from signal import SIGHUP, SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
 from typing import Any, cast
 
 import uvicorn
@@ -68,11 +68,18 @@ class WebServer(uvicorn.Server):
     """uvicorn, with our callbacks at start and end."""
 
     def __init__(
-        self, config: uvicorn.Config, on_ready: Callable[[], None], drain: Drain, *, is_worker: bool
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[], None],
+        drain: Drain,
+        *,
+        is_worker: bool,
+        on_signal: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
         self._drain = drain
+        self._on_signal = on_signal  # the first that asks for the end, by its name
         self._is_worker = is_worker  # its socket is its parent's, who may need it on
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -105,13 +112,15 @@ class WebServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for signal in ENDING:
-            loop.add_signal_handler(signal, self._end)
+            loop.add_signal_handler(signal, self._end, signal)
         try:
             yield
         finally:
             for signal in ENDING:
                 loop.remove_signal_handler(signal)
 
-    def _end(self) -> None:
+    def _end(self, signal: Signals) -> None:
         self.force_exit = self.should_exit  # the second signal does not wait
+        if not self.should_exit:
+            self._on_signal(signal.name)
         self.should_exit = True

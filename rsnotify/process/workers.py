@@ -12,7 +12,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from signal import SIGHUP, SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
 from socket import socket
 from threading import Thread
 
@@ -20,6 +20,7 @@ from rsnotify import sd_notify
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop
 from rsnotify.process.listening import BACKLOG, accept_the_last
+from rsnotify.process.logs import log_ending
 from rsnotify.process.settings import WORKER, Settings, for_worker
 
 RESTART_SECONDS = 1.0
@@ -169,7 +170,11 @@ async def run_workers(
     program, or the `command`; one that lives for `kill_seconds` after its drain is killed.
     """
     bound.listen(BACKLOG)
-    ending, hangup = _on_signal(SIGINT, SIGTERM), _on_signal(SIGHUP)
+
+    def noted(name: str) -> None:
+        log_ending(name, settings.drain_seconds + kill_seconds, workers=settings.workers)
+
+    ending, hangup = _on_signal(SIGINT, SIGTERM, first=noted), _on_signal(SIGHUP)
     ours = {name: value for name, value in os.environ.items() if name != sd_notify.VARIABLE}
     environment = for_worker(ours, redis_url)  # arguments would be visible to all users
     workers = [
@@ -185,11 +190,17 @@ async def run_workers(
     await _keep(workers, bound, ending, _announce_and_replace(workers, on_ready, hangup))
 
 
-def _on_signal(*signals: int) -> asyncio.Event:
-    """Set by each of these signals."""
+def _on_signal(*signals: Signals, first: Callable[[str], None] = lambda _: None) -> asyncio.Event:
+    """Set by each of these signals; the name of the first that comes is handed on."""
     event = asyncio.Event()
+
+    def received(signal: Signals) -> None:
+        if not event.is_set():
+            first(signal.name)
+        event.set()
+
     for signal in signals:
-        asyncio.get_running_loop().add_signal_handler(signal, event.set)
+        asyncio.get_running_loop().add_signal_handler(signal, received, signal)
     return event
 
 

@@ -1,8 +1,11 @@
 """The end of a hub: it comes, whatever swallows a cancellation, and takes its Redis with it."""
 
 import asyncio
+import json
+import re
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,10 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.process import workers
 from rsnotify.process.listening import bound_socket
 from rsnotify.process.settings import Settings
+from rsnotify.process.webserver import GRACE_SECONDS
 from tests.support.running import RunningHub
 
+ENDS = r"(\w+): the hub ends, and lets (\d+ \w+) go, until 20[-\dT:]+Z at the latest"
 DEAF = ("-m", "tests.fault.deaf")
 
 
@@ -45,6 +50,45 @@ async def test_a_loop_that_never_hears_is_named_and_the_process_goes_without_it(
     assert await hub.stop() == 1
     assert "'listen to the bell' did not end" in hub.log.read_text()
     assert redis_is_gone(hub.data)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "let_go"),
+    [
+        (signal.SIGTERM, (), ["1 connection"]),
+        (signal.SIGINT, (), ["1 connection"]),
+        (signal.SIGTERM, ("--workers", "2"), ["2 workers", "0 connections", "1 connection"]),
+    ],
+)
+async def test_a_hub_that_is_asked_to_end_says_so_and_at_last_that_it_has_ended(
+    tmp_path, asked, options, let_go
+):
+    hub = RunningHub(tmp_path / "data", *options, drain_seconds="0")
+    await hub.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    hub.process.send_signal(asked)
+    assert await hub.process.wait() == 0
+    writer.close()
+    lines = hub.log.read_text().splitlines()
+    said = [found.groups() for line in lines if (found := re.search(ENDS, line))]
+    assert said[0] == (asked.name, let_go[0])
+    assert sorted(what for _, what in said) == sorted(let_go)
+    assert len([line for line in lines if line.endswith(" the hub has ended")]) == len(let_go)
+    assert lines[-1].endswith(" the hub has ended")
+
+
+async def test_the_end_of_a_hub_has_fields_in_a_log_of_json(tmp_path):
+    hub = RunningHub(tmp_path / "data", drain_seconds="0", log="json")
+    await hub.start()
+    began = datetime.now(UTC)
+    assert await hub.stop() == 0
+    *_, begins, ended = map(json.loads, hub.log.read_text().splitlines())
+    assert (begins["signal"], begins["connections"]) == ("SIGTERM", 0)
+    most = timedelta(seconds=GRACE_SECONDS)
+    assert datetime.fromisoformat(begins["until"]) > began + most - timedelta(seconds=1)
+    assert ended["message"] == "the hub has ended"
 
 
 STUCK = """
