@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.conftest import opened
 from tests.support.running import RunningHub
@@ -134,3 +134,19 @@ async def test_a_line_that_is_cut_loses_nothing_with_the_client_that_the_wheel_c
         assert shown == ["0", *wanted][::-1]
         assert await page.locator("#latest .bad").count() == 0
         assert await page.evaluate("globalThis.isOfTheWheel")
+
+
+async def test_no_line_is_cut_before_there_is_one(page, set_name):
+    """What is missed is counted from where the page has got."""
+    is_let_in = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_let_in.wait()
+        await route.continue_()
+
+    await page.route(f"**/channels/{set_name}/*", later)
+    await page.reload()
+    await expect(page.locator("#health")).to_have_text("connecting…")
+    await expect(page.locator("#cut")).to_be_disabled()
+    is_let_in.set()
+    await expect(page.locator("#cut")).to_be_enabled()

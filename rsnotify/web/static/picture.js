@@ -61,6 +61,7 @@ cut.onclick = () => {
 };
 
 export async function joined() {
+  cut.disabled &&= following.cursor === null; // before, there is nothing to cut
   const mine = closing;
   if (!mine) return;
   const answer = await send("HEAD", channelOf(set.name)).catch(() => null);
