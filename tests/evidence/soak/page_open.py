@@ -59,7 +59,11 @@ def check(first: Sample, last: Sample) -> None:
 
 
 async def publish_for(
-    hub: RunningHub, seconds: float, numbers: Iterator[int], set_name: str = SET
+    hub: RunningHub,
+    seconds: float,
+    numbers: Iterator[int],
+    set_name: str = SET,
+    a_second: int = CHANGES_A_SECOND,
 ) -> str:
     """As many changes in each second, however long the hub takes for one; the newest of them."""
     began = time.monotonic()
@@ -77,8 +81,8 @@ async def publish_for(
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
         asyncio.TaskGroup() as publishing,
     ):
-        for turn in range(int(seconds * CHANGES_A_SECOND)):
-            await asyncio.sleep(max(0.0, began + turn / CHANGES_A_SECOND - time.monotonic()))
+        for turn in range(int(seconds * a_second)):
+            await asyncio.sleep(max(0.0, began + turn / a_second - time.monotonic()))
             publishing.create_task(publish(f"http://example.com/{next(numbers)}"))
     return max(stored)[1]
 
