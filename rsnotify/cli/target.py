@@ -1,5 +1,9 @@
-"""The hub that a command speaks to: the options for it, the token for it, and requests to it."""
+"""The hub that a command speaks to: the options for it, the token for it, and requests to it.
 
+A rule that holds here: a token goes to the address that it belongs to, whatever `--url` names.
+"""
+
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,19 +20,22 @@ from typer import Argument, Option
 from rsnotify.cli.root import wrong_use
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import wrong_name
-from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
+from rsnotify_client.address import EXAMPLE, origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import NOTHING_THERE, UNTRUSTED, NotAHub, WrongToken
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
 from rsnotify_client.token import Token, TokenFile
+
+log = logging.getLogger(__name__)
 
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '([^']+)'( that .+)?")
 NO_ID = re.compile(r"there is no (token|subscription) ")
 LIST_SETS = "`rsnotify sets list` shows all"
-VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
-FILE = f"{VARIABLES[0]}_FILE"
-SOURCE = "RSNOTIFY_SOURCE_TOKEN"
+OURS = "RSNOTIFY_TOKEN"
+FILE = "RSNOTIFY_TOKEN_FILE"
+ADMIN = "RSNOTIFY_ADMIN_TOKEN"
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
+SOURCE = "RSNOTIFY_SOURCE_TOKEN"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
 
@@ -72,10 +79,18 @@ def checked_name(set_name: str) -> str:
     return set_name
 
 
-def token_of_environment() -> Token | None:
-    """The token for a Source, which may be somebody else's: ours, never the admin's."""
-    token = _checked_token(os.environ.get("RSNOTIFY_TOKEN"), "RSNOTIFY_TOKEN")
-    return token or _token_in_file()
+def token_for_source(url: str) -> Token | None:
+    """The token for a Source, which may be somebody else's: its own, or ours; never the admin's."""
+    if (its_own := token_of_source()) is not None:
+        return its_own
+    for name in (OURS, FILE):
+        if not os.environ.get(name):
+            continue
+        if _is_for(url):
+            return _token_in(name)
+        shown = without_tokens(url)
+        log.info("%s: it is not sent to %s; set %s for that", _whose(name), shown, SOURCE)
+    return None
 
 
 def token_of_source() -> Token | None:
@@ -83,13 +98,37 @@ def token_of_source() -> Token | None:
     return _checked_token(os.environ.get(SOURCE), SOURCE)
 
 
-def _token_in_file() -> TokenFile | None:
-    """The file that is read anew when its token has ended; it must have one now."""
-    if not (file := os.environ.get(FILE)):
-        return None
-    if not _read_token(Path(file), FILE):
-        raise InvalidSettings(f"{FILE}={file!r}: it is empty")
-    return TokenFile(file)
+def _is_for(url: str, *, is_admins: bool = False) -> bool:
+    """Whether a token of the environment may be shown to this address.
+
+    It belongs to RSNOTIFY_URL. Without that, the admin's belongs to a hub on this machine, and any
+    other to whichever hub the command names: nothing else says whose it is.
+    """
+    if not (home := os.environ.get("RSNOTIFY_URL")):
+        return _is_here(url) or not is_admins
+    with suppress(ValueError):  # where it is no address
+        return origin(url) == origin(home) or (_is_here(url) and _is_here(home))
+    return False
+
+
+def _is_here(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+
+
+def _whose(name: str) -> str:
+    return f"{name} is for {os.environ.get('RSNOTIFY_URL') or 'a hub on this machine'}"
+
+
+def _token_in(name: str) -> Token | None:
+    """What this variable has, or the file that it names; one for a file is read anew when asked."""
+    value = os.environ[name]
+    if name == ADMIN_FILE:
+        return _read_token(Path(value), name)
+    if name != FILE:
+        return _checked_token(value, name)
+    if not _read_token(Path(value), FILE):
+        raise InvalidSettings(f"{FILE}={value!r}: it is empty")
+    return TokenFile(value)
 
 
 def _checked_token(token: str | None, where: str) -> str | None:
@@ -101,17 +140,21 @@ def _checked_token(token: str | None, where: str) -> str | None:
 def credential_for(url: str, data: Path) -> Credential:
     """The token to speak with: ours, the admin's, or that of the hub on this machine.
 
-    The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
+    None is for the hubs of others: the last, too, is shown to this machine, unless `--data` says
+    otherwise.
     """
-    for name in VARIABLES:
-        if chosen := _checked_token(os.environ.get(name), name):
-            return Credential(chosen, f"it is the one in {name}")
-        if name == VARIABLES[0] and (in_file := _token_in_file()) is not None:
-            return Credential(in_file, f"it is the one in {in_file.path}")
-    if file := os.environ.get(ADMIN_FILE):
-        return Credential(_read_token(Path(file), ADMIN_FILE), f"it is the one in {file}")
-    if data == DATA and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
-        return NONE
+    none = NONE
+    for name in (OURS, FILE, ADMIN, ADMIN_FILE):
+        if not (value := os.environ.get(name)):
+            continue
+        if _is_for(url, is_admins=name in (ADMIN, ADMIN_FILE)):
+            where = value if name in (FILE, ADMIN_FILE) else name
+            return Credential(_token_in(name), f"it is the one in {where}")
+        if none is NONE:
+            how = f"set RSNOTIFY_URL={url}, and {OURS} to a token of that hub"
+            none = Credential(None, f"none was sent, for {_whose(name)}: {how}")
+    if data == DATA and not _is_here(url):
+        return none
     ours = data / "admin-token"
     if not ours.exists():
         advice = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"

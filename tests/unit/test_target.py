@@ -9,7 +9,7 @@ from rsnotify.cli.target import (
     checked_address,
     credential_for,
     refusals_of,
-    token_of_environment,
+    token_for_source,
 )
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.answer import NotAHub
@@ -24,6 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands are given: nothing is set, and a hub keeps its data there."""
     for name in (
         *("RSNOTIFY_URL", "RSNOTIFY_TOKEN", "RSNOTIFY_TOKEN_FILE", "RSNOTIFY_ADMIN_TOKEN"),
+        *("RSNOTIFY_ADMIN_TOKEN_FILE", "RSNOTIFY_SOURCE_TOKEN"),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -104,6 +105,58 @@ def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here():
     assert credential_for(ELSEWHERE, Path("other"))[0] == "of other"
 
 
+@pytest.mark.parametrize(
+    ("home", "url", "ours", "admins"),
+    [
+        (None, HERE, True, True),
+        (None, ELSEWHERE, True, False),
+        (ELSEWHERE, ELSEWHERE, True, True),
+        (ELSEWHERE, f"{ELSEWHERE}:443/below/", True, True),
+        (ELSEWHERE, "http://hub.example.org", False, False),
+        (ELSEWHERE, f"{ELSEWHERE}:8443", False, False),
+        (ELSEWHERE, f"{ELSEWHERE}.evil.example", False, False),
+        (ELSEWHERE, f"{ELSEWHERE}@evil.example", False, False),
+        (ELSEWHERE, HERE, False, False),
+        (HERE, ELSEWHERE, False, False),
+        (HERE, "http://localhost:1", True, True),
+        (HERE, "http://localhost.evil.example", False, False),
+        ("http://[", ELSEWHERE, False, False),
+    ],
+)
+def test_a_token_of_the_environment_goes_to_the_hub_that_it_is_for_alone(
+    home, url, ours, admins, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RSNOTIFY_URL", home or "")
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    for name, is_shown in (("TOKEN", ours), ("ADMIN_TOKEN", admins)):
+        for variable, value in ((f"RSNOTIFY_{name}", "secret"), (f"RSNOTIFY_{name}_FILE", file)):
+            monkeypatch.setenv(variable, str(value))
+            found = credential_for(url, Path("data"))
+            shown = found.token() if callable(found.token) else found.token
+            assert (shown == "secret") is is_shown
+            if not is_shown and url != HERE:
+                whose = home or "a hub on this machine"
+                assert found.origin.startswith(f"none was sent, for {variable} is for {whose}: ")
+                assert f"RSNOTIFY_URL={url}" in found.origin
+            monkeypatch.delenv(variable)
+
+
+def test_a_source_is_shown_its_own_token_and_ours_only_if_that_is_for_it(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN", "the admin's")
+    monkeypatch.setenv("RSNOTIFY_TOKEN", "ours")
+    monkeypatch.setenv("RSNOTIFY_URL", HERE)
+    assert token_for_source(HERE) == "ours"
+    assert token_for_source(ELSEWHERE) is None
+    assert caplog.messages == [
+        f"RSNOTIFY_TOKEN is for {HERE}: it is not sent to {ELSEWHERE}; "
+        "set RSNOTIFY_SOURCE_TOKEN for that"
+    ]
+    monkeypatch.setenv("RSNOTIFY_SOURCE_TOKEN", "its")
+    assert token_for_source(ELSEWHERE) == "its"
+
+
 def test_without_a_token_where_it_was_looked_for_is_told():
     mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
     nobody = (None, f"none was sent, for there is no nowhere/admin-token: {mend}")
@@ -121,9 +174,9 @@ def test_a_file_that_is_named_is_read_anew_when_it_is_asked(tmp_path, monkeypatc
     assert token() == "first"
     file.write_text("second\n")
     assert token() == "second"
-    assert callable(token_of_environment())
+    assert callable(token_for_source(HERE))
     monkeypatch.setenv("RSNOTIFY_TOKEN", "given")
-    assert credential_for(HERE, Path("data"))[0] == token_of_environment() == "given"
+    assert credential_for(HERE, Path("data"))[0] == token_for_source(HERE) == "given"
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"a\nb", b"\xff"])
@@ -132,7 +185,7 @@ def test_a_file_that_has_no_token_is_named_before_anything_is_asked(content, tmp
     if content is not None:
         file.write_bytes(content)
     monkeypatch.setenv("RSNOTIFY_TOKEN_FILE", str(file))
-    for ask in (token_of_environment, lambda: credential_for(HERE, Path("data"))):
+    for ask in (lambda: token_for_source(HERE), lambda: credential_for(HERE, Path("data"))):
         with pytest.raises(InvalidSettings, match=str(file)):
             ask()
 

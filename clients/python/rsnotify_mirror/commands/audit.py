@@ -21,7 +21,7 @@ from rsnotify.cli.options import (
 )
 from rsnotify.cli.output import WorkPace, print_found, progress
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.target import token_for_source
 from rsnotify.cli.watched import Numbers
 from rsnotify.errors import Rejected
 from rsnotify_client.network import Network
@@ -57,7 +57,8 @@ async def audit_copy(
     numbers = Numbers(metrics)
     if repair:
         check_may_repair(directory)
-    look = partial(_look, source, directory, token_of_environment(), network)
+    token = token_for_source(source)
+    look = partial(_look, source, directory, token, network)
     with wrong_use(Rejected):
         found = await look(sample)
         if repair and not found.is_in_sync:
@@ -65,7 +66,7 @@ async def audit_copy(
             print_audit(found, json=False, err=True)
             await repair_copy(
                 *(source, directory, found),
-                token=token_of_environment(),
+                token=token,
                 network=network,
                 report=_say_skipped,
                 max_delete=most_deleted(max_delete),

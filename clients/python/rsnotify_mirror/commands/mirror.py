@@ -46,7 +46,7 @@ from rsnotify.cli.target import (
     HERE,
     Hub,
     checked_name,
-    token_of_environment,
+    token_for_source,
     token_of_source,
 )
 from rsnotify.cli.watched import MaxBehind, Numbers, judge
@@ -280,7 +280,7 @@ async def mirror(
         max_file=_size(max_file, "--max-file"),
         bandwidth=_size(bandwidth, "--bandwidth", LEAST_BANDWIDTH),
     )
-    token = token_of_environment() if republish is None else token_of_source()
+    token = token_for_source(sources[0]) if republish is None else token_of_source()
     for source in sources:
         check_address(source, directory)
     if dry_run:

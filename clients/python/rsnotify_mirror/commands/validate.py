@@ -23,7 +23,7 @@ from typer import Argument, Option
 from rsnotify.cli.options import AS_USUAL, Commands, Json, Requests
 from rsnotify.cli.output import counted, how_far, progress
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.target import token_for_source
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
@@ -74,7 +74,7 @@ def validate(
         bounds = Bounds(
             documents=most_documents, samples=samples, packages=packages, listen_seconds=listen
         )
-        raise typer.Exit(run_site(site, token_of_environment(), bounds, network, json=json))
+        raise typer.Exit(run_site(site, token_for_source(site), bounds, network, json=json))
     assert documents is not None  # noqa: S101
     if len(documents) == 1:
         found = [asyncio.run(judged(documents[0], network))]
@@ -144,7 +144,7 @@ def _read(document: str) -> bytes:
 
 async def _fetched(url: str, network: Network | None) -> bytes:
     """With the token, headers and cookies of `mirror`: a document may be private."""
-    token = token_of_environment()
+    token = token_for_source(url)
     try:
         async with asyncio.timeout(FETCH_SECONDS), Web(token, url, network=network) as web:
             page = await web.page(url, cap=MAX_BYTES + 1)
