@@ -13,6 +13,7 @@ NAMES = (
     "channels",
     "dumps",
     "floods",
+    "kept",
     "loads",
     "mirror",
     "path",

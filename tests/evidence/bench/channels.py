@@ -38,13 +38,14 @@ daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error
 load_module {module};
 events {{ worker_connections 20000; }}
 http {{
+  {upstream}
   access_log off; client_body_temp_path {folder}/body;
   nchan_max_reserved_memory 256M; keepalive_requests 100000000;
   server {{
     listen 127.0.0.1:{port} backlog=4096;
-    location = /channel {{ nchan_subscriber websocket; nchan_channel_id c; }}
+    location = /channel {{ nchan_subscriber websocket; nchan_channel_id c; {kept} }}
     location = /publish {{
-      nchan_publisher; nchan_channel_id c; nchan_message_buffer_length 10000;
+      nchan_publisher; nchan_channel_id c; nchan_message_buffer_length 10000; {kept}
     }}
   }}
 }}
@@ -93,11 +94,14 @@ def hub() -> Iterator[Server]:
 
 
 @contextmanager
-def nchan() -> Iterator[Server]:
+def nchan(upstream: str = "", kept: str = "") -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         config = Path(folder) / "nginx.conf"
-        config.write_text(NGINX.format(folder=folder, module=MODULE, port=port))
+        written = NGINX.format(
+            folder=folder, module=MODULE, port=port, upstream=upstream, kept=kept
+        )
+        config.write_text(written)
         with _process(port, str(NGINX_PATH), "-c", str(config), "-p", folder) as process:
             while not (workers := _children(process.pid)):  # the port answers before they exist
                 sleep(0.05)
