@@ -30,7 +30,7 @@ SELDOM = (
     *("refusal_taken_for_success", "late_call_stored", "append_does_not_look"),
     *("follower_does_not_look", "nobody_looks", "readers_carried_over", "gap_too_short"),
     *("evidence_overwritten", "mark_not_compared", "rung_before_confirmation", "no_confirmation"),
-    "newest_behind_head",
+    *("newest_behind_head", "listed_across"),
 )
 
 
