@@ -70,6 +70,9 @@ WATCHED = {
         ("rsnotify_snapshot_timestamp_seconds", 'set="has no list"', "0", "0"),
     ],
     "RsnotifyNoBackup": [("rsnotify_last_backup_timestamp_seconds", "", "46000", "50400")],
+    "RsnotifyNeverBackedUp": [  # where all is well it began 35 hours ago
+        ("rsnotify_last_backup_timestamp_seconds", 'job="new"', "0", "_x450 0"),
+    ],
     "RsnotifyMirrorBehind": [
         ("rsnotify_mirror_in_step_timestamp_seconds", "", "172000", "172800"),
         ("rsnotify_mirror_in_step_timestamp_seconds", 'directory="first run"', "0", "0"),

@@ -76,9 +76,12 @@ def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert()
             assert "without (worker" in rule["expr"]
 
 
-def test_a_backup_that_nobody_has_begun_to_make_is_not_missed():
-    (rule,) = [each for each in RULES if "last_backup" in each["expr"]]
-    assert "rsnotify_last_backup_timestamp_seconds > 0)" in rule["expr"]
+def test_a_backup_that_was_never_made_is_no_old_one_and_has_a_rule_of_its_own():
+    old, never = (each for each in RULES if "last_backup" in each["expr"])
+    assert "rsnotify_last_backup_timestamp_seconds > 0)" in old["expr"]
+    assert never["expr"].endswith("(rsnotify_last_backup_timestamp_seconds) == 0")
+    assert old["expr"].endswith("> 129600")
+    assert never["for"] == "36h"
 
 
 def test_a_set_without_a_resource_list_has_no_old_one():
