@@ -8,6 +8,7 @@ import { discover, socketOfTopic } from "./discovery.js";
 import { changeOf } from "./document.js";
 import { HistoryGone, NotJoined, Rejected, Renewed, SetBack, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
+import { checkOptions, FOLLOW_OPTIONS } from "./options.js";
 import { positionOf } from "./position.js";
 import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
 import { Timeline } from "./timeline.js";
@@ -350,10 +351,10 @@ export class Follower {
 
 function checked(url, { position, transport, WebSocket = globalThis.WebSocket, ...others }) {
   checkedUrl(url);
+  checkOptions(others, FOLLOW_OPTIONS);
   checkSeconds("pollSeconds", others);
   checkSeconds("quietSeconds", others);
   if (others.state && others.shared) throw new Rejected("a state is not shared: leave shared out");
-  if ("from" in others) throw new Rejected("the option from is called position");
   if (position != null && positionOf(position) === undefined) {
     throw new Rejected(
       `position is ${position}: give a datetime such as 2026-11-20T21:34:00.123456Z`,

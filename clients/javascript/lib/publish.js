@@ -1,6 +1,7 @@
 // Publish changes to a hub: one request, all or nothing, repeated safely until it is answered.
 
 import { Rejected, TryAgain } from "./errors.js";
+import { checkOptions, PUBLISH_OPTIONS } from "./options.js";
 import { delaySeconds, sleep } from "./retry.js";
 import { checkedUrl, httpTwin, refused, textOf, Web, withoutToken } from "./web.js";
 
@@ -14,6 +15,7 @@ export const GIVE_UP_SECONDS = 60;
  * `signal` ends it with the signal's reason.
  */
 export async function publish(url, set, changes, options = {}) {
+  checkOptions(options, PUBLISH_OPTIONS);
   const { framework = false, key = randomKey(), signal } = options;
   const { giveUpSeconds = GIVE_UP_SECONDS } = options;
   if (!(giveUpSeconds >= 0)) {

@@ -236,6 +236,7 @@ describe("a Source", () => {
     ["http://user:secret@a/"],
     ["http://a/", { position: "now" }],
     ["http://a/", { from: "2026-11-20T21:34:00Z" }],
+    ["http://a/", { postion: "2026-11-20T21:34:00Z" }],
     ["http://a/", { token: "rsn_\n1" }],
     ["http://a/", { token: "rsn_\u2603" }],
     ["http://a/", { transport: "websocket", WebSocket: null }],
@@ -252,6 +253,12 @@ describe("a Source", () => {
       await assert.rejects(follow(url, { signal, ...options }).next(), isClear);
     });
   }
+
+  test("names the options that there are, where one is unknown", async () => {
+    const signal = AbortSignal.timeout(2000);
+    const unknown = follow("http://a/", { signal, postion: "2026-11-20T21:34:00Z" }).next();
+    await assert.rejects(unknown, /there is no option postion: there are position, state, /);
+  });
 });
 
 describe("a channel", () => {

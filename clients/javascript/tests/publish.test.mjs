@@ -110,6 +110,7 @@ describe("publishing", () => {
     ["http://user:secret@a/"],
     ["http://a/", { token: "rsn_\n1" }],
     ["http://a/", { giveUpSeconds: NaN }],
+    ["http://a/", { tokn: "rsn_1" }],
   ]) {
     test(`is refused at once with ${url} and ${inspect(options)}`, async () => {
       const giving = { giveUpSeconds: 0, signal: AbortSignal.timeout(2000), ...options };

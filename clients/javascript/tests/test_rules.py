@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -52,6 +53,16 @@ def test_what_is_typed_is_what_can_be_imported():
         if line.startswith(("export class", "export function"))
     ]
     assert sorted(exported) == sorted(names)
+
+
+@pytest.mark.parametrize("function", ["Follow", "Publish"])
+def test_the_options_that_are_typed_are_those_that_are_known(function):
+    known = f"(await import('{CLIENT}/lib/options.js')).{function.upper()}_OPTIONS"
+    words = (NODE, "--input-type=module", "--eval", f"console.log(JSON.stringify({known}))")
+    names = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+    typed = (CLIENT / "rsnotify.d.ts").read_text()
+    options = typed.partition(f"export interface {function}Options {{\n")[2].partition("\n}\n")[0]
+    assert sorted(re.findall(r"^  (\w+)\?:", options, re.MULTILINE)) == sorted(names)
 
 
 def test_the_package_has_the_hubs_version_and_needs_nothing():
