@@ -561,9 +561,11 @@ async def _show_plan(
 
 
 def _say_room(state: State, directory: Path | None, options: Options) -> None:
-    if directory is None or not directory.is_dir():
+    if directory is None:
         return
-    room = CopyRoom(directory, options, state.held_bytes())
+    whole = directory.absolute()
+    disk = next(each for each in (whole, *whole.parents) if each.is_dir())  # of a copy to be made
+    room = CopyRoom(disk, options, state.held_bytes())
     to_fetch, left, problem = will_it_fit(state, room)
     known = f"{size(to_fetch)} to fetch, as far as that is known; room for {size(max(0, left))}"
     typer.echo(problem or known, err=True)

@@ -247,11 +247,11 @@ async def test_a_mirror_that_rests_for_its_bandwidth_ends_when_it_is_told_to(sit
 async def test_the_command_says_whether_it_will_fit(site, tmp_path):
     site.add("a", b"12345")
     site.list_resources()
-    copy = tmp_path / "copy"
-    copy.mkdir()
+    copy = tmp_path / "to/be/made/copy"
     words = ("mirror", site.url + CAPABILITIES, str(copy))
     said = await rsnotify(*words, "--dry-run")
     assert "\n5 B to fetch, as far as that is known; room for " in f"\n{said.err}"
+    assert not (tmp_path / "to").exists()
     said = await rsnotify(*words, "--dry-run", "--max-size", "4")
     assert "not all will fit: the copy would grow by 5 bytes, and there is room for 4" in said.err
     said = await rsnotify(*words, "--once", "--max-size", "4", "--metrics", f"{tmp_path}/m.prom")
