@@ -270,15 +270,45 @@ def _with_advice(error: Any) -> str:
     if hasattr(error, "possibilities"):  # Typer names near ones, the first of the alphabet first
         known = [*(error.possibilities or ()), *_old_options(path)]
         near = [RENAMED.get(f"{path} {each}", each) for each in get_close_matches(name, known, n=1)]
-        message = f"no such option: {name}" + (f"; did you mean {near[0]}?" if near else "")
+        message = f"no such option: {name}"
+        if having := _neighbours_with(name, error.ctx):
+            message += f" is one of `{'` and `'.join(having)}`"
+        elif near:
+            message += f"; did you mean {near[0]}?"
     if (unknown := _NO_COMMAND.match(message)) is not None:
         if (renamed := RENAMED.get(f"{path} {unknown[1]}")) is not None:
             return f"`{path} {unknown[1]}` is called `{renamed}`"
-        if not message.endswith("?"):
+        if within := _groups_with(unknown[1], error.ctx):
+            message = f"no such command '{unknown[1]}'; did you mean `{'` or `'.join(within)}`?"
+        elif not message.endswith("?"):
             commands = error.ctx.command.list_commands(error.ctx)
             message += f": the commands are {', '.join(commands)}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
+
+
+def _neighbours_with(option: str, context: Any) -> list[str]:
+    """The other commands of the same group that have this option: `sets edit` beside `sets add`."""
+    group = context.parent
+    if group is None or group.parent is None:
+        return []
+    return [
+        f"{group.command_path} {name}"
+        for name, command in group.command.commands.items()
+        if any(option in (*each.opts, *each.secondary_opts) for each in command.params)
+    ]
+
+
+def _groups_with(name: str, context: Any) -> list[str]:
+    """The commands of groups that are called so: `resources load` for `load`."""
+    if context.parent is not None:
+        return []
+    groups = context.command.commands.items()
+    return [
+        f"{context.command_path} {group} {name}"
+        for group, command in groups
+        if name in getattr(command, "commands", {})
+    ]
 
 
 def _old_options(path: str) -> Iterator[str]:

@@ -20,6 +20,13 @@ MISTAKES = [
     ("publish dataset1", USE, "name resources, or give a --file"),
     ("publish dataset1 LOC --token secret", USE, "set RSNOTIFY_TOKEN"),
     ("publish dataset1 LOC --tokn secret", USE, "set RSNOTIFY_TOKEN"),
+    ("load dataset1 DIR/list.xml", USE, "did you mean `rsnotify resources load`? See"),
+    ("create", USE, "no such command 'create'; did you mean `rsnotify tokens create`?"),
+    (
+        "show dataset1",
+        USE,
+        "did you mean `rsnotify resources show` or `rsnotify subscriptions show`? See",
+    ),
     ("tokens add", USE, "the commands are list, create, rotate, revoke"),
     (
         "publish dataset1 LOC --chang created",
@@ -101,6 +108,12 @@ MISTAKES = [
     ("tokens revoke nope", USE, "there is no token 'nope': `rsnotify tokens list` shows all"),
     ("sets ad museum", USE, "Did you mean 'add'?"),
     ("sets add MySet", USE, "a-z 0-9"),
+    (
+        "sets add museum --filters",
+        USE,
+        "no such option: --filters is one of `rsnotify sets edit`; see rsnotify sets add --help",
+    ),
+    ("sets add museum --privat", USE, "no such option: --privat; did you mean --private?"),
     ("sets add hub", USE, "reserved for the hub itself"),
     ("sets remove datset1", USE, "did you mean dataset1?"),
     ("sets remove datset1 --yes", USE, "did you mean dataset1?"),
