@@ -359,8 +359,20 @@ def _placed(
     if sources:
         return sources, directory
     if not stdout or all_sets:
+        if (source := _source_of(directory)) is not None:
+            raise InvalidSettings(
+                f"{directory} is a copy: name its Source, too: rsnotify mirror {source} {directory}"
+            )
         raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
     return places, None
+
+
+def _source_of(directory: Path) -> str | None:
+    """Of which Source there is a copy here, if there is one."""
+    if not (directory / FILE).exists():
+        return None
+    with State(directory, is_writer=False) as state:
+        return status_of(state).source
 
 
 PLANNED_AT_ONCE = 1_000

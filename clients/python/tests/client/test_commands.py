@@ -225,6 +225,17 @@ async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path)
     assert sampled[-1] == "IN SYNC as far as the sample of 1 shows"
 
 
+async def test_a_copy_that_is_named_without_its_source_says_which_that_is(tmp_path):
+    copy = str(tmp_path / "copy")
+    async with Source() as source:
+        source.list_resources()
+        address = source.url + CAPABILITIES
+        await rsnotify("mirror", address, copy, "--once")
+        ended = await rsnotify("mirror", copy)
+    assert ended.status == 2
+    assert f"name its Source, too: rsnotify mirror {address} {copy}" in ended.err
+
+
 async def test_a_mirror_says_once_that_it_follows(hub, tmp_path):
     async with Source() as source:
         words = await words_to_mirror_one(source, hub, tmp_path / "copy")
