@@ -4,11 +4,12 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+import resource
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import pytest
@@ -35,7 +36,8 @@ def nginx(folder: Path, port: int, hub: str) -> list[str]:
     shared = shared.replace("/var/cache/nginx/rsnotify", f"{folder}/cache")
     location = (EXAMPLES / "nginx-streams.conf").read_text()
     config = folder / "nginx.conf"
-    site = config.read_text().replace("    location / {", f"{location}\n    location / {{", 1)
+    site = config.read_text().replace("events {}", "events { worker_connections 4096; }", 1)
+    site = site.replace("    location / {", f"{location}\n    location / {{", 1)
     config.write_text(site.replace("upstream rsnotify {", f"{shared}\nupstream rsnotify {{", 1))
     return words
 
@@ -51,6 +53,15 @@ def varnishd(folder: Path, port: int, hub: str) -> list[str]:
 
 
 CACHES = pytest.mark.parametrize("cache", [nginx, varnishd])
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many as may be; what is started meanwhile inherits it."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
 
 
 class Behind(NamedTuple):
@@ -150,6 +161,25 @@ async def test_a_change_costs_the_hub_two_requests_at_most(tmp_path, cache):
                 await until(all_have_it)
                 if number:  # by then all wait
                     assert await both.asked() - before <= 2
+
+
+@CACHES
+async def test_thousands_who_wait_cost_the_hub_two_requests_at_most(tmp_path, cache, many_files):
+    """nginx counts in ten bits who asks for an answer that is not there yet."""
+    async with behind(cache, tmp_path, long_poll_seconds="30") as both:
+        offset = (await both.hub.publish("http://example.com/first"))["until"]
+        path = f"/streams/dataset1?live=long-poll&offset={quote(offset, safe='')}"
+        question = f"GET {path} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+        waiting = []
+        for _ in range(2_200):
+            waiting.append(await asyncio.open_connection(*both.cache.url[7:].split(":")))
+            waiting[-1][1].write(question.encode())
+        await both.hub.publish("http://example.com/second")
+        for reader, writer in waiting:
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+            writer.close()
+            await writer.wait_closed()
+        assert await both.asked() <= 2
 
 
 @CACHES

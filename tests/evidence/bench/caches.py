@@ -14,6 +14,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -262,7 +263,7 @@ def nginx_for_many(folder: Path, port: int, hub: str, readers: int) -> list[str]
     config = folder / "nginx.conf"
     files = 4 * readers + 512
     many = f"worker_rlimit_nofile {files}; events {{ worker_connections {files}; }}"
-    config.write_text(config.read_text().replace("events {}", many, 1))
+    config.write_text(re.sub(r"events {.*?}", many, config.read_text(), count=1))
     return [find("nginx") or "nginx", *words]
 
 
@@ -276,6 +277,12 @@ CACHES = {"nginx": nginx_for_many, "Varnish": varnish_for_many}
 
 def main() -> None:
     raise_open_files()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if (needed := 2 * READERS + 512) > most:
+        sys.exit(
+            f"{READERS} readers need {needed} files, for nginx opens an answer for each; "
+            f"{most} may be open here: raise `ulimit -Hn`, or set BENCH_READERS"
+        )
     print(
         "| | readers | seconds between changes | requests at the hub a change "
         f"| hub CPU a change, ms | of that with {FEW} | mean, p50, p99 of receipt, ms "
