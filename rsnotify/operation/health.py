@@ -23,6 +23,7 @@ from rsnotify.live.journals import Journals
 from rsnotify.operation.warnings import (
     Warnings,
     left,
+    why_certificate_ends,
     why_clocks_differ,
     why_low,
     why_unconfirmed,
@@ -34,6 +35,7 @@ KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
 LEFT_PERCENT = 1  # of `maxmemory`; with less, Redis counts as full
 TAGS = [str(number) for number in range(256)]  # so many that each node has one of them
+CERTIFICATE_SECONDS = 10.0  # between two looks at that of Redis, each with a connection of its own
 PROBE_SECONDS = 2.0
 MIB = 1024 * 1024
 FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
@@ -182,6 +184,7 @@ class Health:
         self._clock = clock
         self._trouble = ""
         self._since = 0.0
+        self._certificate_at = float("-inf")  # when it is looked at next
 
     def _note_maxmemory(self) -> None:
         """What a set may take depends on it."""
@@ -273,6 +276,9 @@ class Health:
             self._warnings.note("replicas", unconfirmed)
             self._warnings.note("sentinels", await client.too_few_sentinels())
             self._warnings.note("clock", await why_clocks_differ(client))
+            if self._clock() >= self._certificate_at:
+                self._certificate_at = self._clock() + CERTIFICATE_SECONDS
+                self._warnings.note("certificate", await why_certificate_ends(client))
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""

@@ -1,11 +1,13 @@
 """What is wrong although this process is ready: said beside that, and logged as it begins and ends.
 
 Redis stores small changes but soon none; replicas do not confirm; Sentinels are away; two clocks
-are apart. Readers and documents are served all the same, so no proxy should turn them away.
+are apart; a certificate ends soon. Readers and documents are served all the same, so no proxy
+should turn them away.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from time import time
 from typing import Any, Literal
 
@@ -17,14 +19,16 @@ from rsnotify.resourcesync.change import MICROSECONDS
 MIB = 1024 * 1024
 LOW_PERCENT = 10  # of `maxmemory`
 LOW_BYTES = 16 * MIB  # what Redis needs for the largest request while it stores it, and more
+ENDS_SOON_DAYS = 7  # a certificate; what renews them by itself is earlier
 APART_SECONDS = 60.0  # clocks; NTP keeps them within some milliseconds
 
-Kind = Literal["memory", "replicas", "sentinels", "clock"]
+Kind = Literal["memory", "replicas", "sentinels", "clock", "certificate"]
 ENDED: dict[Kind, str] = {
     "memory": "Redis has room again",
     "replicas": "replicas confirm what is published again",
     "sentinels": "most of the Sentinels answer again",
     "clock": "the clocks of Redis and of this machine agree again",
+    "certificate": "the certificate of Redis does not end soon any more",
 }
 
 log = logging.getLogger(__name__)
@@ -83,6 +87,28 @@ async def why_unconfirmed(client: Client, probes: Sequence[str], seconds: int) -
         return ""
     some = "" if len(away) == len(answers) else f" to the sets of {len(away)} nodes"
     return f"publishing{some} is answered 503: {away[0]}"
+
+
+async def why_certificate_ends(client: Client) -> str:
+    masters = (await client.masters()).values()
+    ends = [at for each in masters if (at := await each.certificate_ends()) is not None]
+    return why_ending(min(ends), time()) if ends else ""
+
+
+def why_ending(at: float, now: float) -> str:
+    """
+    >>> why_ending(1_795_945_080, 1_795_945_080 - 7 * 24 * 3600 - 1)
+    ''
+    >>> why_ending(1_795_945_080, 1_795_945_080 - 7 * 24 * 3600)[:57]
+    'the certificate of Redis ends on 2026-11-29 at 09:38 UTC:'
+    """
+    if at - now > ENDS_SOON_DAYS * 24 * 3600:
+        return ""
+    moment = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M} UTC"
+    return (
+        f"the certificate of Redis ends on {moment}: renew it, and let Redis read it (CONFIG SET "
+        "tls-cert-file FILE); the hub cannot connect after that"
+    )
 
 
 async def why_clocks_differ(client: Client) -> str:

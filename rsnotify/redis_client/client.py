@@ -13,6 +13,7 @@ says so once a second. So `WAITAOF` is repeated, at first after a few millisecon
 """
 
 import hashlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,11 +24,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline as LibraryPipeline
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ExecAbortError, NoScriptError, ResponseError
+from redis.exceptions import ExecAbortError, NoScriptError, RedisError, ResponseError
 
 from rsnotify.errors import PartAway, RedisRefuses, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.redis_client.failures import code_of, judge_error, judge_unforeseen
@@ -153,6 +155,24 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
     async def masters(self) -> dict[str, Any]:
         """A client of each server that is written to, by its lane."""
         return {"": self}
+
+    async def certificate_ends(self) -> float | None:
+        """When that ends which Redis shows to a new connection, in Unix time; None without TLS.
+
+        An open connection knows only the certificate that it began with.
+        """
+        pool: Any = self.connection_pool
+        if not issubclass(pool.connection_class, SSLConnection):
+            return None
+        connection = pool.connection_class(**pool.connection_kwargs)
+        try:
+            await connection.connect()
+            shown = connection._writer.get_extra_info("peercert")
+        except (RedisError, OSError) as error:
+            raise judge_error(error) from error
+        finally:
+            await connection.disconnect(nowait=True)
+        return float(ssl.cert_time_to_seconds(shown["notAfter"]))
 
     async def too_few_sentinels(self) -> str:
         sentinels: Any = self.connection_pool.connection_kwargs.get("sentinels")

@@ -2,9 +2,15 @@
 
 import ssl
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from tests.support.clock import HOUR, Clock
 from tests.support.faults import OwnRedis
@@ -91,6 +97,44 @@ async def test_a_clock_of_redis_that_has_jumped_is_a_warning_until_it_is_set_rig
 
 
 # A certificate that ends --------------------------------------------------------------------------
+
+
+def certificate_of(path: Path, days: int) -> datetime:
+    """One of `localhost`, signed by itself, with its key; when it ends."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, path.stem)])
+    begins = datetime.now(UTC).replace(microsecond=0)
+    ends = begins + timedelta(days=days)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), days, begins, ends)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=True)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path.write_bytes(made.public_bytes(Encoding.PEM) + secret)
+    return ends
+
+
+async def test_a_certificate_of_redis_that_ends_soon_is_a_warning_until_redis_has_a_new_one(
+    tmp_path,
+):
+    soon, later = tmp_path / "soon.pem", tmp_path / "later.pem"
+    ends, _ = certificate_of(soon, 1), certificate_of(later, 8)
+    (tmp_path / "trusted").write_bytes(soon.read_bytes() + later.read_bytes())
+    (tmp_path / "redis").mkdir()
+    context = context_with(soon)
+    async with (
+        RedisServer(tmp_path / "redis") as redis,
+        tls_before(redis.port, context) as port,
+    ):
+        url = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path / 'trusted'}"
+        async with RunningHub(tmp_path / "data", "--redis", url) as hub:
+            said = f"the certificate of Redis ends on {ends:%Y-%m-%d at %H:%M} UTC: renew it, and "
+            advice = "let Redis read it (CONFIG SET tls-cert-file FILE); "
+            await has_warning(hub, f"{said}{advice}the hub cannot connect after that")
+            context.load_cert_chain(later)
+            await has_none_again(hub, "the certificate of Redis does not end soon any more")
 
 
 def context_with(certificate: Path) -> ssl.SSLContext:
