@@ -1,9 +1,10 @@
 """The token that is shown: one that was given, or what a function answers, asked in time.
 
-Rules that hold here: a function is asked before the first request, before a JWT ends and once after
-a refusal, by one thread for all who need a token; while the one in use counts nobody waits for the
-next. When a JWT ends is read, and nothing of it is verified: that is for who is shown it. The clock
-of this machine may be wrong, so only a refusal proves that a token has ended. No error says one.
+Rules that hold here: a function is asked before the first request, before a JWT ends, once after a
+refusal, and when its file was replaced, by one thread for all who need a token; while the one in
+use counts nobody waits for the next. When a JWT ends is read, and nothing of it is verified: that
+is for who is shown it. The clock of this machine may be wrong, so only a refusal proves that a
+token has ended. No error says one.
 """
 
 import logging
@@ -35,16 +36,38 @@ EARLY_SECONDS = 30.0
 """So long before a JWT ends another one is asked for, or a quarter of its time, if that is less."""
 AGAIN_SECONDS = 1.0
 """A function that has failed, or has brought nothing new, is not asked again before."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whether a token file was replaced."""
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
 class TokenFile:
-    """The token in a file, for `token=`: it is read anew when another one is needed."""
+    """The token in a file, for `token=`: it is read anew when it was replaced, or another one is
+    needed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._read: tuple[int, ...] = ()
+        self._looked = -inf
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the file is another than when it was read, as far as it was looked at."""
+        if (now := monotonic()) < self._looked + LOOK_SECONDS:
+            return False
+        self._looked = now
+        return self._state() not in ((), self._read)
+
+    def _state(self) -> tuple[int, ...]:
+        """What changes when it is written, or another file takes its place; empty if it is away."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def __call__(self) -> str:
+        self._read = self._state()  # before it is read: what is written meanwhile is seen later
         try:
             found = self.path.read_text().strip()
         except OSError as error:
@@ -91,6 +114,7 @@ class HeldToken:
 
     def __init__(self, given: Token) -> None:
         self._function: Callable[[], str] | None = None
+        self._file: TokenFile | None = None
         if isinstance(given, str):
             self._held: _Held | None = _Held(_checked(given, "the token"), inf, inf)
         elif not callable(given):
@@ -104,6 +128,7 @@ class HeldToken:
             )
         else:
             self._function, self._held = given, None
+            self._file = given if isinstance(given, TokenFile) else None
         self._begin()
 
     @classmethod
@@ -122,7 +147,10 @@ class HeldToken:
 
     def shown(self, seconds: float = ANSWER_SECONDS) -> str:
         """The token to show now. The function is waited for only if none is known to count."""
-        if (held := self._held) is not None and monotonic() < held.due:
+        held = self._held
+        if held is not None and self._file is not None and self._file.is_replaced:
+            self._asking_if(lambda _: True)
+        if held is not None and monotonic() < held.due:
             return held.secret
         asking = self._asking_if(_is_due)
         if (held := self._held) is not None and monotonic() < held.ends:

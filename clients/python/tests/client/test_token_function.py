@@ -259,6 +259,35 @@ def test_a_file_is_read_anew_when_its_token_is_refused(tmp_path):
     assert held.shown() == "second"
 
 
+@pytest.mark.parametrize("way", ["written", "renamed"])
+def test_a_file_that_was_replaced_is_read_though_nobody_has_refused_its_token(
+    tmp_path, monkeypatch, way
+):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0)
+    file, beside = tmp_path / "token", tmp_path / "beside"
+    file.write_text("first\n")
+    held = HeldToken(TokenFile(file))
+    assert [held.shown() for _ in range(3)] == ["first"] * 3
+    if way == "written":
+        file.write_text("the second\n")
+    else:
+        beside.write_text("other\n")  # as long
+        beside.rename(file)
+    eventually(lambda: held.shown() in ("the second", "other"))
+    file.unlink()
+    assert held.shown() in ("the second", "other")
+
+
+def test_a_file_that_nobody_has_replaced_is_not_read_again_and_seldom_looked_at(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    source = TokenFile(file)
+    assert source() == "first"
+    assert not source.is_replaced
+    file.write_text("the second\n")
+    assert not source.is_replaced  # it was looked at a moment ago
+
+
 def test_a_file_that_is_away_or_empty_for_a_moment_is_tried_again(tmp_path):
     file = tmp_path / "token"
     with pytest.raises(TokenUnavailable, match=f"^the token file {file}: No such file"):
