@@ -18,6 +18,7 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_text())
 UNIT = (ROOT / "docs/operations/rsnotify.service").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+UNITS = "/etc/systemd/system/"
 PROOF = "\ndef main()"
 DEFAULT = re.compile(r"\$\{\w+:[-?]([^{}]*)\}")
 
@@ -54,6 +55,43 @@ HUB = of_kubernetes("Deployment", "rsnotify")["spec"]["template"]["spec"]["conta
 def test_every_setting_is_one_and_has_a_good_value(environment):
     read = Settings.from_env(environment)
     assert read.admin_token is None or read.trusted_proxies
+
+
+def typed() -> list[str]:
+    """What the pages for operators let somebody type, in blocks and within lines."""
+    pages = [*(ROOT / "docs/operations").glob("*.md"), ROOT / "docs/operations.md"]
+    texts = [page.read_text() for page in (*pages, ROOT / "docs/install.md")]
+    quoted = r"(?ms)^```(?:sh)?\n(.*?)^```|`([^`\n]+)`"
+    return [line for text in texts for each in re.findall(quoted, text) for line in each if line]
+
+
+def test_every_unit_that_somebody_is_let_control_is_one():
+    lines = "\n".join(typed())
+    named = re.findall(r"systemctl (?:--?\S+ )*[a-z]+ (?:--?\S+ )*([\w@.-]+)", lines)
+    assert len(named) >= 8
+    units = {each.name for each in (ROOT / "docs/operations").glob("rsnotify*.*")}
+    assert [each for each in named if not {each, f"{each}.service"} & units] == []
+
+
+def test_every_container_that_somebody_is_let_enter_is_one():
+    lines = "\n".join(typed())
+    named = re.findall(r"docker compose exec (\S+)", lines)
+    assert len(named) >= 2
+    assert [each for each in named if each not in COMPOSE["services"]] == []
+
+
+def test_what_is_installed_and_removed_is_what_the_unit_names():
+    _, _, page = (ROOT / "docs/install.md").read_text().partition("## On a server, with systemd")
+    installing, removing = re.findall(r"(?ms)^```sh\n(.*?)^```", page)[:2]
+    keys = "ExecStart|EnvironmentFile|StateDirectory"
+    program, settings, data = re.findall(rf"(?m)^(?:{keys})=-?(\S+)", UNIT)
+    folder = program.removesuffix("/bin/rsnotify")
+    for path in (f"python3 -m venv {folder}\n", f"{folder}/bin/pip install", f"> {settings}\n"):
+        assert path in installing
+    removed = re.sub(r" +#.*", "", removing).split()
+    assert {folder, settings, f"/var/lib/private/{data}", f"/var/lib/{data}"} <= {*removed}
+    assert f"{UNITS}rsnotify.service" in removed
+    assert installing.count(f" {UNITS}\n") == 1
 
 
 def test_every_selector_finds_its_pods():
