@@ -1,8 +1,8 @@
 """Follows all journals and pushes what is new to the feeds.
 
 The bell and the clock wake `Following`; without the bell it is only slower, for `Checking` finds
-what was missed. What this process has appended itself is pushed from memory (`appended`), before
-the bell rings.
+what was missed. What this process has appended itself is pushed from memory (`appended`), and not
+when its own message of the bell comes back.
 """
 
 import asyncio
@@ -104,11 +104,11 @@ class Following:
 
     def hear(self, message: str) -> None:
         """Take a message of the bell: a process has appended, or something else has changed."""
-        name, _, appended = message.partition(" ")
-        who, _, head = appended.partition(" ")
+        name, _, rest = message.partition(" ")
+        who, _, head = rest.partition(" ")
         process, _, mark = who.partition(":")
         if name in TOKEN_ACTS:
-            self._hear_of_token(name, appended)
+            self._hear_of_token(name, rest)
         elif process == self.process:
             # As a rule, readers are notified at once of what was appended here. If the Source has
             # gone meanwhile, nobody has notified them.
@@ -182,15 +182,15 @@ class Following:
             head, rows = feed.tail.head, found.rows
             begin = max(found.first, found.gap, Position(head - 1))
             end = rows[-1][0] if rows else head
-            there = proved_by(feed.witness.changes, found.marks, begin, end)
+            proved = proved_by(feed.witness.changes, found.marks, begin, end)
             is_more = len(rows) >= NOTIFICATION_CHANGES  # and one more where the stream begins
-            if there is None or not (is_more or end >= newest.position):
+            if proved is None or not (is_more or end >= newest.position):
                 await self._losses.look(feed)
-                if there is None or feed.tail.head != head:
+                if proved is None or feed.tail.head != head:
                     self._feeds.note_unread(feed.channel, newest)
                     return
             is_pushed = self.push_rows(feed, rows, found.marks)
-            feed.witness.note_found(there or ())
+            feed.witness.note_found(proved)
             if is_more and is_pushed:
                 self._feeds.note_more_unread(feed.channel, newest)
             if feed.witness.is_crowded:

@@ -240,8 +240,8 @@ FAULTS: dict[str, Fault | ScriptFault] = {
         "bell_elsewhere",
         "rsnotify.live.following.Following._follow",
         swap(
-            "there is None or not (is_more or end >= newest.position)",
-            "(there := feed.witness.changes) is None",
+            "proved is None or not (is_more or end >= newest.position)",
+            "(proved := feed.witness.changes) is None",
         ),
     ),
     # Nor does anybody when another server has taken over.
