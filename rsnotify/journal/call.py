@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
@@ -228,7 +227,7 @@ def _arguments(appends: Sequence[Append]) -> list[object]:
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
     short = fragment.short
-    shard = crc32(short[LOC_BEGIN : short.index(LOC_END)]) % keys.STATE_SHARDS if of_changes else -1
+    shard = keys.shard_of(short[LOC_BEGIN : short.index(LOC_END)]) if of_changes else -1
     kind = ("d" if fragment.deleted else "u") + fragment.load
     return fragment.position, shard, kind, len(fragment.xml), short
 
