@@ -233,10 +233,9 @@ class Pages:
         self, channel: ChannelName, after: Position, until: Position, count: int
     ) -> Sequence[Row]:
         try:
-            rows = await self._history.read(channel, after, until=until, count=count)
+            return await self._history.read(channel, after, until=until, count=count)
         except Trimmed as trimmed:
             raise Rejected(LOST.format(Position(trimmed.first)), status=410) from None
-        return [row for row in rows if row[0] <= until]  # a packed window is read beyond it
 
     async def _back(
         self, channel: ChannelName, until: Position, bounds: PageBounds, count: int

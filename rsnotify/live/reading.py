@@ -42,10 +42,10 @@ class History:
     async def read(
         self, channel: ChannelName, after: Position, *, until: Position, count: int
     ) -> list[Row]:
-        """Up to `count` changes in `(after, until]`, oldest first, and some after `until` if these
-        are packed with them. They end before a gap; `Trimmed` if there are none before it."""
+        """Up to `count` changes in `(after, until]`, oldest first. They end before a gap; `Trimmed`
+        if there are none before it."""
         rows: list[Row] = []
-        while len(rows) < count:
+        while len(rows) < count and after < until:
             wanted = count - len(rows)
             try:
                 return rows + await self._journal.read(channel, after, until=until, count=wanted)
@@ -57,7 +57,7 @@ class History:
                         break
                     raise
                 rows += found
-        return rows
+        return [row for row in rows if row[0] <= until]  # a packed window may end behind it
 
     async def _read_packed(
         self, channel: ChannelName, after: Position, count: int, trimmed: Trimmed

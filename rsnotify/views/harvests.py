@@ -227,11 +227,10 @@ class Harvests:
             return []
         channel = _changes(set_name)
         try:
-            rows = await self._journals.history.read(channel, after, until=end, count=STEP)
+            return await self._journals.history.read(channel, after, until=end, count=STEP)
         except Trimmed as trimmed:
             why = f"changes before {Position(trimmed.first)} are no longer kept, or were lost"
             raise HistoryLost(why) from None
-        return [row for row in rows if row[0] <= end]  # a packed window is read beyond it
 
     async def _known(
         self, set_name: str, locs: Iterable[bytes], replaced: Replaced, and_ended: bool

@@ -103,12 +103,11 @@ class JournalPages:
         window = span.windows[0] if span.windows else None
         end = record.head if window is None else window.until
         try:
-            read = await self._journals.history.read(
+            rows = await self._journals.history.read(
                 _changes(name), from_, until=end, count=PAGE_CHANGES + 1
             )
         except Trimmed:
             raise gone(requested) from None
-        rows = [row for row in read if row[0] <= end]
         following = window.until if window is not None else None
         if len(rows) > PAGE_CHANGES:
             rows = rows[:PAGE_CHANGES]
