@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import monotonic, time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rsnotify.coordination import keys
 from rsnotify.coordination.clock import redis_now
@@ -34,7 +34,7 @@ class Lineage(NamedTuple):
     """Which servers have the journals: `servers` changes after a restart or a failover, `data`
     after Redis has been emptied."""
 
-    servers: Any  # of a `Client`
+    servers: tuple[str, ...]  # of a `Client`: one, or that of each slot of a Cluster
     data: bytes
 
 

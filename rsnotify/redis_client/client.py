@@ -20,14 +20,13 @@ from functools import partial
 from importlib.resources import files
 from itertools import pairwise, repeat
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline as LibraryPipeline
 from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
-from redis.crc import key_slot
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError, RedisError, ResponseError
 
@@ -142,7 +141,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
     replicas: "Replicas | None" = None
     is_cluster = False
 
-    async def servers(self) -> "Servers":
+    async def servers(self) -> tuple[str, ...]:
         """The server, by a name that it loses when it is started again or another takes over."""
         pool: Any = self.connection_pool
         await pool.look_for_newer()
@@ -150,7 +149,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         pipeline.info("server")
         pipeline.info("replication")
         server, replication = await pipeline.execute()
-        return Servers((f"{server['run_id']} {replication.get('master_replid', '')}",))
+        return (f"{server['run_id']} {replication.get('master_replid', '')}",)
 
     async def masters(self) -> dict[str, Any]:
         """A client of each server that is written to, by its lane."""
@@ -233,16 +232,6 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         for at, answer in zip(places, redone, strict=True):
             found[at] = answer
         return found
-
-
-class Servers(NamedTuple):
-    """The names of the servers that have the data. A name changes when another takes over."""
-
-    names: tuple[str, ...]  # one name; or one for each slot of a Cluster
-
-    def of_key(self, key: str) -> str:
-        one, *others = self.names
-        return self.names[key_slot(key.encode())] if others else one
 
 
 def pool_options() -> dict[str, Any]:

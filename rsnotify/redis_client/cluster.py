@@ -46,7 +46,6 @@ from rsnotify.redis_client.client import (
     RedisClient,
     Replicas,
     Script,
-    Servers,
     answer_raw,
     as_transaction,
     executed,
@@ -384,15 +383,15 @@ class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the libr
         """What is in the same lane waits for the same server."""
         return str(self.nodes.known(slot_of(tag)))
 
-    async def servers(self) -> Servers:
+    async def servers(self) -> tuple[str, ...]:
         """The server of each slot; one that does not answer keeps the name that it had."""
         await self.nodes.refresh()
         await asyncio.gather(*map(self._ask_name, self.nodes.masters))
-        return Servers(self.nodes.servers())
+        return self.nodes.servers()
 
     async def _ask_name(self, node: Node) -> None:
         try:
-            ((node.server,),) = await node.client.servers()
+            (node.server,) = await node.client.servers()
         except TryAgain as error:
             self.nodes.note_trouble(node, error)
 

@@ -165,8 +165,8 @@ async def test_lost_journals_of_a_set_begin_again_and_others_stay(client):
     assert await client.hget(key, "head") == await client.hget(key, "created")
 
 
-def server_of(lineage: Lineage, name: str) -> object:
-    return lineage.servers.of_key(keys.record(_channel(name)))
+def server_of(lineage: Lineage, name: str) -> str:
+    return lineage.servers[slot_of_set(name)]
 
 
 async def test_another_master_is_another_lineage_of_its_journals_and_of_no_others(running, client):
