@@ -16,7 +16,7 @@ from rsnotify.web.page import framed
 Described = Mapping[str, Any]
 Row = tuple[str, str, Described]  # path, method and operation
 
-TRIED = ("token.js", "reference.js")
+TRIED = ("token.js", "reference.js", "palette.js")
 
 
 def page_of(document: Described, scripts: tuple[str, ...] = TRIED) -> str:

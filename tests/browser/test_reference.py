@@ -97,6 +97,14 @@ async def test_an_example_of_a_body_is_accepted_as_it_stands(reference, page_hub
     await expect(section.locator("output")).to_contain_text("201 Created")
 
 
+async def test_anything_else_is_found_from_there(reference, set_name):
+    await reference.keyboard.press("Control+k")
+    await reference.keyboard.type(f"{set_name} capab")
+    await expect(reference.locator("#choices li")).to_have_count(1)
+    await reference.keyboard.press("Enter")
+    await expect(reference.locator("h1")).to_have_text("Capability List")
+
+
 async def test_a_link_to_a_schema_opens_it(reference):
     schema = reference.locator("#SetOptions")
     await expect(schema).to_be_hidden()
