@@ -621,6 +621,14 @@ async def test_the_debugger_shows_why_the_hub_ends_a_connection(page):
     await expect(page.locator("#connection-state")).to_contain_text("ended with 4400: malformed")
 
 
+async def test_the_debugger_promises_no_frame_of_a_connection_that_has_ended(page):
+    await view(page, "Debugger")
+    await page.click("#connection button:text-is('Connect')")
+    await expect(page.locator("#frames-shown")).to_contain_text("No frame yet")
+    await page.click("#disconnect")
+    await expect(page.locator("#frames-shown")).to_be_empty()
+
+
 async def test_a_connection_of_the_debugger_that_was_replaced_says_no_more(
     page, page_hub, set_name
 ):

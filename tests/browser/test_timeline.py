@@ -142,6 +142,15 @@ async def test_a_clock_that_is_behind_hides_nothing_that_is_newer(page, page_hub
     await expect(says(page)).to_contain_text("2 changes;")
 
 
+async def test_a_day_that_is_not_read_is_not_said_to_be_empty(page, set_name):
+    async def never(_: Route) -> None: ...
+
+    await page.route(f"**/channels/{set_name}/*", never)
+    await page.reload()
+    await expect(says(page)).to_have_text("Not read yet.")
+    await page.unroute(f"**/channels/{set_name}/*")
+
+
 async def test_the_day_before_is_a_line_of_its_own(page, page_hub, set_name):
     await page_hub.publish("http://example.com/0", set_name=set_name)
     await expect(says(page)).to_contain_text("1 change;")

@@ -53,6 +53,7 @@ function ended({ message, closeCode, status }, isBad = true) {
   const code = closeCode ?? status;
   disconnect.disabled = true;
   if (cursor) position.value = cursor;
+  choose();
   say(state, `ended${code ? ` with ${code}` : ""}: ${message}`, isBad);
 }
 
@@ -97,6 +98,6 @@ function choose() {
   for (const each of all) each.hidden = !each.text.includes(wanted);
   const count = all.filter(({ hidden }) => !hidden).length;
   the["frames-shown"].textContent = wanted ? `${count} of ${counted(all.length, "frame")}` : all.length === FRAMES ? `the last ${FRAMES} frames`
-    : all.length ? "" : "No frame yet: the next change is shown here.";
+    : all.length || disconnect.disabled ? "" : "No frame yet: the next change is shown here.";
 }
 the["frame-filter"].oninput = choose;

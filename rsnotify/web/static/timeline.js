@@ -27,6 +27,7 @@ let trouble = "";
 let chosen = null; // minutes: [from, until]
 let heard = () => {};
 let step = stepFor(line.clientWidth);
+let isBegun = false; // before, nothing is known
 let isReading = false;
 let turn = 0; // older answers are dropped
 let timer = 0;
@@ -51,6 +52,7 @@ export function open(choose) {
 
 /** All of the day anew; what comes later is added. */
 export async function read() {
+  isBegun = true;
   minutes.clear();
   [reached, trouble] = [until === null ? cursor : momentOf(end()), ""];
   await readOn();
@@ -139,7 +141,8 @@ function describe(drawn, last) {
   const sum = (some) => some.reduce((all, each) => all + each, 0);
   const most = Math.max(...drawn);
   const at = last - DAY + drawn.indexOf(most) * step;
-  const all = chosen ? `${hour(chosen[0])} to ${hour(chosen[1])}: ${counted(sum([...minutes].map(([minute, many]) => (minute > chosen[0] && minute <= chosen[1] ? many : 0))), "change")}`
+  const all = !isBegun ? "Not read yet"
+    : chosen ? `${hour(chosen[0])} to ${hour(chosen[1])}: ${counted(sum([...minutes].map(([minute, many]) => (minute > chosen[0] && minute <= chosen[1] ? many : 0))), "change")}`
     : most ? `${counted(sum(drawn), "change")}; most from ${hour(at)} to ${hour(at + step)}: ${number(most)}`
       : "No change in these 24 hours";
   const left = !reached || trouble ? "" : isReading ? " Reading on…" : ` What is shaded, before ${hour(minuteOf(reached))}, is not read yet.`;
