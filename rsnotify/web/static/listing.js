@@ -11,7 +11,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
   const find = make.input({ type: "search", maxLength: 64, ariaLabel: `Find in ${label}`, placeholder: "find" });
   const found = make.output({ className: "found" });
   const [back, on] = [["Back", -ROWS], ["Next", ROWS]].map(([text, step]) => make.button({
-    type: "button", ariaLabel: `${text} in ${label}`, onclick: ({ target }) => { if (!target.ariaDisabled) turnTo(first + step); },
+    type: "button", hidden: true, ariaLabel: `${text} in ${label}`, onclick: ({ target }) => { if (!target.ariaDisabled) turnTo(first + step); },
   }, text));
   const tools = make.div({ className: "row tools" }, find, found, back, on);
   let [first, typing] = [0, 0];
