@@ -8,13 +8,16 @@ import {
   barsOf,
   between,
   endFor,
+  faultOf,
   hoursOf,
+  minuteIn,
   minuteOf,
   momentOf,
   moved,
   pathOf,
   stepFor,
   stretchOf,
+  writtenOf,
 } from "../../rsnotify/web/static/minutes.js";
 import { placesOf } from "../../rsnotify/web/static/places.js";
 import { programsOf } from "../../rsnotify/web/static/programs.js";
@@ -43,6 +46,26 @@ describe("a minute", () => {
     test(`of ${position} ends where a stretch with it may end`, () => assert.equal(minuteOf(position), minute));
   }
   test("has a moment, which is its end", () => assert.equal(momentOf(NOON), "2026-11-20T12:00:00Z"));
+});
+
+describe("a minute that is written", () => {
+  test("by the clock of this place is read as it was", () => assert.equal(minuteIn(writtenOf(NOON)), NOON));
+  test("has a date and a time", () => assert.match(writtenOf(NOON), /^2026-11-2\dT\d\d:\d\d$/));
+  test("not at all is none", () => assert.equal(minuteIn(""), NaN));
+});
+
+describe("a stretch that is written", () => {
+  const table = [
+    [[NaN, NOON], 0],
+    [[NOON - 60, NaN], 1],
+    [[NOON, NOON], 0],
+    [[NOON - 1, NOON - 1], 1],
+    [[NOON - 1, NOON], undefined],
+    [[NOON - 1, NOON + 1], 1],
+  ];
+  for (const [stretch, edge] of table) {
+    test(`${stretch}, at noon: the edge to mend is ${edge}`, () => assert.equal(faultOf(stretch, NOON)?.[0], edge));
+  }
 });
 
 describe("from one position to another", () => {

@@ -101,6 +101,69 @@ async def test_an_edge_is_moved_by_a_drag_that_begins_on_it(page, page_hub, set_
     assert (after["from"], after["until"] > before["until"]) == (before["from"], True)
 
 
+def written(at: datetime) -> str:
+    """As a field for a date and a time has it."""
+    return f"{at.astimezone():%Y-%m-%dT%H:%M}"
+
+
+async def test_two_times_that_are_written_are_a_stretch_whose_address_fills_them_in_again(
+    page, page_hub, set_name
+):
+    made = await page_hub.publish("http://example.com/0", set_name=set_name)
+    after = datetime.fromisoformat(made["until"]) + timedelta(hours=1)  # by the clock of the page
+    await page.clock.install(time=after)
+    await page.reload()
+    await expect(says(page)).to_contain_text("1 change;")
+    times = [written(after - timedelta(minutes=minutes)) for minutes in (73, 17)]
+    await page.fill("#day-from", times[0])
+    await page.fill("#day-until", times[1])
+    await page.press("#day-until", "Enter")
+    await expect(latest(page)).to_have_text(["http://example.com/0"])
+    await expect(says(page)).to_have_text(f"{times[0][11:]} to {times[1][11:]}: 1 change.")
+    moments = [
+        f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" for time in times
+    ]
+    assert [asked(page)[name] for name in ("from", "until")] == [[each] for each in moments]
+    await no_violations(page)
+    await page.reload()
+    for field, time in zip(("#day-from", "#day-until"), times, strict=True):
+        await expect(page.locator(field)).to_have_value(time)
+    await drag(page, 0.1, 0.2)
+    await expect(page.locator("#day-from")).not_to_have_value(times[0])
+    await page.click("#whole")
+    await expect(page.locator("#day-from")).to_have_value("")
+
+
+async def test_two_times_of_another_day_turn_the_line_to_it(page, page_hub, set_name):
+    last_week = datetime.now(UTC) - timedelta(days=7)
+    await page.fill("#day-from", written(last_week))
+    await page.fill("#day-until", written(last_week + timedelta(hours=1)))
+    await page.press("#day-until", "Enter")
+    await expect(page.locator("#day-title")).to_contain_text("24 hours until")
+    hours = [written(last_week + timedelta(hours=more))[11:] for more in (0, 1)]
+    await expect(says(page)).to_have_text(f"{hours[0]} to {hours[1]}: 0 changes.")
+
+
+@pytest.mark.parametrize(
+    ("times", "why", "wrong"),
+    [
+        (("", "2026-11-20T16:00"), "From: give a date and a time.", "#day-from"),
+        (("2026-11-20T15:00", ""), "Until: give a date and a time.", "#day-until"),
+        (("2026-11-20T16:00", "2026-11-20T16:00"), "Until is not after From.", "#day-until"),
+        (("2026-11-20T15:00", "9999-11-20T16:00"), "Until is still to come.", "#day-until"),
+    ],
+)
+async def test_what_is_wrong_with_two_times_is_said_at_the_one_to_mend(page, times, why, wrong):
+    for field, time in zip(("#day-from", "#day-until"), times, strict=True):
+        await page.fill(field, time)
+    await page.click("#exact button")
+    await expect(page.locator("#exact-wrong")).to_have_text(why)
+    await expect(page.locator(wrong)).to_be_focused()
+    await expect(page.locator("#exact [aria-invalid]")).to_have_count(1)
+    assert set(asked(page)) == {"set"}
+    await no_violations(page)
+
+
 async def test_each_change_that_comes_is_counted(page, page_hub, set_name):
     await expect(says(page)).to_have_text("No change in these 24 hours.")
     for count in ("1 change;", "2 changes;"):

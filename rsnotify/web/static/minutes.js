@@ -16,6 +16,22 @@ export const minuteOf = (position) => Date.parse(`${position.slice(0, 16)}Z`) / 
 
 export const momentOf = (minute) => `${new Date(minute * MINUTE_MS).toISOString().slice(0, 19)}Z`;
 
+/** A minute as a field for a date and a time has it, by the clock of this place. */
+export const writtenOf = (minute) => new Date(minute * MINUTE_MS).toLocaleString("sv").slice(0, 16).replace(" ", "T");
+
+/** The minute of such a field; NaN of one that is not filled in. */
+export const minuteIn = (written) => Math.floor(Date.parse(written) / MINUTE_MS);
+
+/** What is wrong with a stretch that was written: `[edge, why]`, or undefined. */
+export function faultOf([from, until], latest) {
+  if (Number.isNaN(from)) return [0, "From: give a date and a time."];
+  if (Number.isNaN(until)) return [1, "Until: give a date and a time."];
+  if (from >= latest) return [0, "From is still to come."];
+  if (until <= from) return [1, "Until is not after From."];
+  if (until > latest) return [1, "Until is still to come."];
+  return undefined;
+}
+
 /** Milliseconds from one position to another, to the microsecond. */
 export const between = (one, other) =>
   ((Date.parse(other) - Date.parse(one)) * 1000 + Number(other.slice(-4, -1)) - Number(one.slice(-4, -1))) / 1000;

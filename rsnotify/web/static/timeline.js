@@ -5,10 +5,12 @@
 
 import { address, read as asText } from "./api.js";
 import { positionOf } from "./client/lib/position.js";
-import { counted, make, number, say, the } from "./dom.js";
+import { counted, make, number, say, submits, the } from "./dom.js";
 import { cursor } from "./following.js";
 import { asked, set } from "./here.js";
-import { barsOf, DAY, endFor, hoursOf, minuteOf, momentOf, moved, pathOf, stepFor, stretchOf } from "./minutes.js";
+import {
+  barsOf, DAY, endFor, faultOf, hoursOf, minuteIn, minuteOf, momentOf, moved, pathOf, stepFor, stretchOf, writtenOf,
+} from "./minutes.js";
 
 const LIMIT = 2000; // changes of a page
 const PAGES = 5; // that are read without being asked
@@ -19,6 +21,7 @@ const { line } = the;
 const svg = line.querySelector("svg");
 const [bars, unread, brush] = svg.children;
 const edges = line.querySelectorAll("[role=slider]");
+const fields = [the["day-from"], the["day-until"]];
 
 const minutes = new Map(); // how many changes each has
 let until = null; // the last minute of a day that is over; null is now
@@ -34,7 +37,8 @@ let timer = 0;
 let settling = 0;
 let anchor = null; // the edge of a stretch that stays, while the other is drawn
 
-const end = () => endFor(until ?? Math.max(Math.ceil(Date.now() / 60_000), ...minutes.keys()), step);
+const now = () => endFor(Math.max(Math.ceil(Date.now() / 60_000), ...(until === null ? minutes.keys() : [])), step);
+const end = () => (until === null ? now() : endFor(until, step));
 const hour = (minute) => new Date(minute * 60_000).toTimeString().slice(0, 5);
 const listUp = (position) => address(`${set.name}/changelist.xml?${new URLSearchParams({ until: position, limit: LIMIT, format: "json" })}`);
 
@@ -42,11 +46,9 @@ const listUp = (position) => address(`${set.name}/changelist.xml?${new URLSearch
 export function open(choose) {
   heard = choose;
   const [first, last] = ["from", "until"].map((name) => positionOf(asked.get(name) ?? "")).map((each) => each && minuteOf(each));
-  if (first && last) chosen = [first, Math.max(last, first + 1)];
-  if (first && Date.now() / 60_000 - first > DAY) {
-    until = Math.max(last ?? first, first + DAY / 2);
-    read();
-  } else draw();
+  if (first && last) write([first, Math.max(last, first + 1)]);
+  if (first && !isToday(first)) turnToOne(first, last ?? first);
+  else draw();
   new ResizeObserver(draw).observe(line);
 }
 
@@ -153,8 +155,18 @@ function describe(drawn, last) {
 // --- by hand -------------------------------------------------------------------------------------
 
 function choose(stretch) {
-  chosen = stretch;
+  write(stretch);
   draw();
+}
+
+/** The fields follow what is chosen, and only that: not each drawing, while somebody writes in them. */
+function write(stretch) {
+  chosen = stretch;
+  fields.forEach((field, edge) => {
+    field.value = stretch ? writtenOf(stretch[edge]) : "";
+    field.ariaInvalid = null;
+  });
+  say(the["exact-wrong"], "");
 }
 
 function tell() {
@@ -198,10 +210,32 @@ edges.forEach((edge, at) => {
     settling = setTimeout(tell, SETTLED_MS);
   };
 });
+submits(the.exact, () => {
+  const stretch = fields.map(({ value }) => minuteIn(value));
+  const [wrong, why] = faultOf(stretch, now()) ?? [];
+  fields.forEach((field, edge) => { field.ariaInvalid = edge === wrong ? "true" : null; });
+  say(the["exact-wrong"], why ?? "", true);
+  if (why) {
+    fields[wrong].focus();
+    return;
+  }
+  const [from, to] = stretch;
+  choose(stretch);
+  if (from < end() - DAY || to > end()) turnToOne(from, to);
+  tell();
+});
 the.whole.onclick = clear;
 the["read-on"].onclick = readOn;
 the["day-before"].onclick = () => turnTo((until ?? end()) - DAY);
 the["day-after"].onclick = () => turnTo(until + DAY);
+
+const isToday = (minute) => Date.now() / 60_000 - minute <= DAY;
+
+/** To the day in which a stretch ends. */
+function turnToOne(from, to) {
+  until = isToday(from) ? null : Math.max(to, from + DAY / 2);
+  read();
+}
 
 function turnTo(last) {
   until = last < Date.now() / 60_000 ? last : null;
