@@ -411,13 +411,21 @@ async def test_the_last_fifty_changes_are_there_at_once_and_a_filter_finds_among
 
 
 async def test_one_resource_is_looked_up(page, page_hub, set_name):
-    await page_hub.publish("http://example.com/a&b", set_name=set_name, length=17)
+    made = await page_hub.publish("http://example.com/a&b", set_name=set_name, length=1700)
     await page.fill("#filter", "http://example.com/a&b")
     await page.press("#filter", "Enter")
-    await expect(page.locator("#known")).to_contain_text("length 17")
+    await expect(page.locator("#known p")).to_have_text("It is there.")
+    facts = page.locator("#known dl")
+    names = ["Address", "When", "Length"]
+    await expect(facts.locator("dt")).to_have_text(names)
+    await expect(facts.locator("dd").first).to_have_text("http://example.com/a&b")
+    await expect(facts.locator("time")).to_have_text(made["until"])
+    await expect(facts.locator("dd").last).to_have_text("1.7 kB (1,700 bytes)")
+    await no_violations(page)
     await page.fill("#filter", "http://example.com/gone")
     await page.press("#filter", "Enter")
     await expect(page.locator("#known")).to_contain_text("never known, or deleted")
+    await expect(facts).to_have_count(0)
 
 
 async def test_a_link_shares_a_moment_and_what_followed_it(chromium, page_hub, set_name):

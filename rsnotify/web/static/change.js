@@ -4,7 +4,8 @@ import { address, read } from "./api.js";
 import { positionOf } from "./client/lib/position.js";
 import { parseDocument } from "./client/rsnotify.js";
 import { entryIn } from "./code.js";
-import { ago, copyable, foreign, listed, make, resource, say, tag, the, toClipboard } from "./dom.js";
+import { copyable, make, resource, say, tag, the, toClipboard } from "./dom.js";
+import { showFacts } from "./facts.js";
 import { asked, set } from "./here.js";
 
 const GONE = 410;
@@ -28,22 +29,13 @@ async function show() {
   }
   document.title = `${change.md.change} ${change.loc} – rsnotify`;
   the["change-title"].replaceChildren(tag(change.md.change), " ", resource(change.loc));
-  the["change-facts"].append(...facts(change).flatMap(([name, ...said]) => [make.dt({}, name), make.dd({}, ...said)]));
+  const { lastmod, md: { change: _, ...said } } = change;
+  showFacts(the["change-facts"], { ...said, lastmod, links: change.links });
   the["change-forms"].append(...await forms(xml));
   const before = links.some(({ rel }) => rel === "prev") && from;
   the.beside.append(...beside(before, after));
   answer.hidden = true;
   the["one-change"].hidden = false;
-}
-
-function facts({ lastmod, links, md: { change, datetime, hash = "", ...rest } }) {
-  return [
-    ["When", make.time({ dateTime: datetime }, datetime), ` · ${ago(datetime)}`],
-    ...(lastmod !== datetime ? [["Last modified", lastmod]] : []),
-    ...hash.split(/\s+/).filter(Boolean).map((each) => ["Digest", make.code({}, foreign(each))]),
-    ...Object.entries(rest).map(([name, value]) => [name, foreign(`${value}`)]),
-    ...links.map(({ rel, href, ...more }) => [rel, resource(href), ` ${listed(more)}`]),
-  ];
 }
 
 async function forms(xml) {

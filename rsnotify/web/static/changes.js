@@ -1,7 +1,8 @@
 /** The latest changes of the set as a table, or those of a stretch of time that is shared. */
 
 import { get, setPath } from "./api.js";
-import { clock, keepRows, listed, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { clock, keepRows, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { showFacts } from "./facts.js";
 import { history as changesOf, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
 import { clear } from "./timeline.js";
@@ -88,10 +89,12 @@ function draw() {
   for (const each of drawn.keys()) if (!standing.includes(each)) drawn.delete(each);
 }
 
+/** The address of one change. */
+const alone = (datetime) => `?${new URLSearchParams({ set: set.name, change: datetime })}`;
+
 function rowOf({ gap, datetime, change, loc }) {
   if (gap) return make.tr({}, make.td({ colSpan: 3, className: "bad" }, gap));
-  const alone = `?${new URLSearchParams({ set: set.name, change: datetime })}`;
-  const when = make.a({ href: alone }, make.time({ dateTime: datetime, title: datetime }, clock(datetime)));
+  const when = make.a({ href: alone(datetime) }, make.time({ dateTime: datetime, title: datetime }, clock(datetime)));
   const made = row(when, tag(change), resource(loc));
   made.cells[2].className = "loc";
   return made;
@@ -120,7 +123,10 @@ submits(the.lookup, async () => {
   if (!loc) return;
   try {
     const { loc: _, ...known } = await get(`${setPath(set.name)}/resources`, { loc });
-    say(the.known, `It is there: ${listed(known)}`);
+    const facts = make.dl({ className: "facts" }, make.dt({}, "Address"), make.dd({}, resource(loc)));
+    showFacts(facts, known, known.datetime && alone(known.datetime));
+    say(the.known, "");
+    the.known.append(make.p({}, "It is there."), facts);
   } catch ({ message }) {
     say(the.known, message, true);
   }
