@@ -19,7 +19,7 @@ from rsnotify import __version__
 from rsnotify.access import query, sent_token
 from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
-from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
+from rsnotify.openapi.operations import OPERATIONS, SEVERAL, TEXT, Content, Operation
 from rsnotify.openapi.reference import TRIED, page_of
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, WITH_SCHEME, XML_TEXT, Json, components, ref
 from rsnotify.resourcesync.change import CHANGE_TYPES
@@ -293,7 +293,8 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
         if operation.query == query.OAI and name in OF_OAI:
             yield {"name": name, "in": "query", "schema": OF_OAI[name]}
         elif name == "set":
-            yield {"name": "set", "in": "query", "required": True, "schema": SETS}
+            several = {"name": "set", "in": "query", "required": True, "schema": SETS}
+            yield several | {"example": SEVERAL}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
         elif name == "offset" and "cursor" in operation.query:  # of a stream

@@ -57,6 +57,7 @@ class Operation(msgspec.Struct, frozen=True):
     errors: tuple[int, ...] = ()  # besides those that follow from the rest
 
 
+SEVERAL = ["dataset1", "dataset2"]
 CHANGE = {"loc": "http://example.com/res1", "change": "updated"}
 FRAMEWORK_CHANGE = CHANGE | {"loc": "http://example.com/list.xml", "capability": "changelist"}
 RESOURCE = {"loc": "http://example.com/res1", "length": 5}
@@ -175,7 +176,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         _json("AcceptedForSets", 201),
         headers=KEY,
         body=FOR_SETS,
-        examples={JSON: CHANGE | {"sets": ["dataset1"]}},
+        examples={JSON: CHANGE | {"sets": SEVERAL}},
         errors=(404,),
     ),
     ("POST", f"{_SET}/changes"): Operation(

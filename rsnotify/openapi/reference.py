@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from shlex import quote
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -141,9 +142,12 @@ def _table(first: str, second: str, rows: Iterator[tuple[str, str]]) -> Iterator
 
 
 def _curl(path: str, method: str, operation: Described) -> str:
-    """The request for a shell: with the first example of its body, if there is one."""
+    """The request for a shell: with the examples of its address, and the first one of its body."""
     for parameter in operation["parameters"]:
-        path = path.replace(f"{{{parameter['name']}}}", str(parameter.get("example", "…")))
+        name, example = parameter["name"], parameter.get("example", "…")
+        path = path.replace(f"{{{name}}}", str(example))
+        if parameter["in"] == "query" and "example" in parameter:
+            path += f"?{urlencode({name: example}, doseq=True)}"
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
     lines[0] += f' "$RSNOTIFY_URL{path}"'
     if "security" in operation:

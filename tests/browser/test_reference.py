@@ -86,6 +86,23 @@ async def test_a_long_answer_is_cut_and_that_is_said(reference):
     await expect(section.locator("output")).to_contain_text("only its first 65,536 characters")
 
 
+async def test_the_examples_of_several_sets_name_several_and_are_answered(reference, page_hub):
+    for name in ("dataset1", "dataset2"):
+        await page_hub.ask("PUT", f"/api/sets/{name}")
+    section = reference.locator("#post_api_changes")
+    await section.get_by_role("button", name="Send").click()
+    await reference.click("dialog button:text-is('Send it')")
+    await expect(section.locator("output")).to_contain_text("201 Created")
+    body = section.locator("pre").nth(1)
+    await expect(body).to_contain_text('"dataset2"')
+    section = reference.locator("#get_channels_change_notification_channel")
+    await section.locator("summary:text('more field')").click()
+    await expect(section.get_by_label("set", exact=True)).to_have_value("dataset1 dataset2")
+    async with reference.expect_request("**/channels/change_notification_channel?*") as asked:
+        await section.get_by_role("button", name="Send").click()
+    assert (await asked.value).url.endswith("?set=dataset1&set=dataset2")
+
+
 async def test_an_example_of_a_body_is_accepted_as_it_stands(reference, page_hub):
     await page_hub.ask("PUT", "/api/sets/dataset1")
     section = reference.locator("#post_api_sets_set_changes")

@@ -215,3 +215,20 @@ async def test_let_a_colleague_publish_and_take_it_back(operator, museum):
     await operator.sees("if this page stays open")
     assert operator.steps <= 10
     await until(is_refused)
+
+
+async def test_send_a_request_as_a_program_would(operator, museum):
+    await operator.press("The HTTP API")
+    await operator.write("Find in the contents", "api/changes")
+    await operator.key("Enter")
+    example = operator.page.get_by_role("form", name="Send POST /api/changes")
+    await example.get_by_text("more field").click()
+    changes = f'{{"loc": "{HOST}/by-hand", "change": "updated", "sets": ["maps", "objects"]}}'
+    await example.get_by_label("Body").fill(changes)
+    await example.get_by_role("button", name="Send").click()
+    await operator.press("Send it")
+    await expect(example.get_by_role("status")).to_contain_text("201 Created")
+    assert operator.steps + 3 <= 10
+    for name in ("maps", "objects"):
+        await operator.page.goto(f"{museum.url}/?set={name}")
+        await operator.sees(f"{HOST}/by-hand")

@@ -355,6 +355,11 @@ def test_every_operation_has_a_tag_that_is_described(document):
     assert used == {*names}
 
 
+def test_the_curl_of_several_sets_names_several(document):
+    path = "/channels/change_notification_channel"
+    assert f'"$RSNOTIFY_URL{path}?set=dataset1&set=dataset2"' in unescape(page_of(document))
+
+
 def test_the_curl_of_an_operation_says_its_method_its_token_and_its_body(document):
     page = page_of(document)
     assert (

@@ -77,8 +77,14 @@ function withToken() {
 function fieldOf({ name, in: where, required, schema, example }) {
   const inputName = `${where}-${name}`;
   if (schema.enum) return choice(inputName, name, required ? schema.enum : ["", ...schema.enum], schema.description);
-  const input = make.input({ required: Boolean(required), value: example ?? "", spellcheck: false });
-  return field({ name: inputName, label: name, help: schema.description, input });
+  const value = [example ?? ""].flat().join(" ");
+  const input = make.input({ required: Boolean(required), value, spellcheck: false });
+  const help = [schema.description, isSeveral(schema) ? "Several are separated by spaces." : ""].filter(Boolean).join(". ");
+  return field({ name: inputName, label: name, help, input });
+}
+
+function isSeveral({ type }) {
+  return type === "array";
 }
 
 function choice(name, label, values, help) {
@@ -101,10 +107,12 @@ function bodyOf({ content }, kinds) {
 function request(method, path, { parameters }, elements) {
   const [query, headers] = [new URLSearchParams(), new Headers()];
   let filled = path.slice(1);
-  for (const { name, in: where } of parameters) {
+  for (const { name, in: where, schema } of parameters) {
     const { value } = elements[`${where}-${name}`];
     if (where === "path") filled = filled.replace(`{${name}}`, encodeURIComponent(value));
-    else if (value && where === "query") query.append(name, value);
+    else if (where === "query") {
+      for (const each of isSeveral(schema) ? value.split(/\s+/) : [value]) if (each) query.append(name, each);
+    }
     else if (value) headers.set(name, value);
   }
   if (token()) headers.set("Authorization", `Bearer ${token()}`);
