@@ -1426,7 +1426,7 @@ async def test_a_set_shows_by_which_other_protocols_it_can_be_read(chromium, tmp
             await hub.ask("PATCH", "/api/sets/dataset1", json=options)
             async with opened(chromium, hub, "dataset1") as page:
                 shown = page.locator("#documents li:nth-child(n+9) a")
-                wanted = [*(["OAI-PMH"] if email else []), *views]
+                wanted = ["DCAT", *(["OAI-PMH"] if email else []), *views]
                 await expect(shown).to_have_text(wanted)
                 for link in await shown.all():
                     answer = await page.request.get(await link.get_attribute("href") or "")

@@ -22,6 +22,7 @@ const documents = [...documentsOf(set.name), SOURCE_DESCRIPTION].map((each, at) 
 export function showDocuments() {
   const hasOai = set.oai && the.documents.dataset.oai === "on";
   const views = [
+    ["DCAT", address(`${set.name}/dcat.ttl`), "for data portals"],
     ...(hasOai ? [["OAI-PMH", address(`${set.name}/oai?verb=Identify`), "for harvesters"]] : []),
     ...(set.atom ? [["Atom feed", address(`${set.name}/feed.atom`), "for feed readers"]] : []),
     ...(set.iiif ? [["activities of IIIF", address(`${set.name}/activities`), "for IIIF aggregators"]] : []),
