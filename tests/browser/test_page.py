@@ -205,6 +205,27 @@ async def test_a_set_that_is_removed_ends_the_view_with_its_reason(page, page_hu
     await expect(page.locator("#health")).to_contain_text("stopped")
 
 
+async def test_a_shade_at_an_edge_says_that_a_table_goes_on_behind_it(chromium, page_hub, set_name):
+    async with opened(chromium, page_hub, set_name, **PHONE) as page:
+        await view(page, "Overview")
+        table = page.locator(".scroll:has(#overview)")
+        await expect(page.locator("#overview tr").first).to_be_visible()
+
+        async def edges() -> list[bytes]:
+            """A few pixels above what is written in its head."""
+            await table.scroll_into_view_if_needed()
+            box = await table.bounding_box()
+            assert box is not None
+            strip = {"y": round(box["y"]) + 2, "width": 2, "height": 2}
+            ends = (round(box["x"]) + 1, round(box["x"] + box["width"]) - 3)
+            return [await page.screenshot(clip={"x": x, **strip}) for x in ends]
+
+        plain, shade = await edges()
+        assert shade != plain
+        await table.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
+        assert (await edges())[1] == plain
+
+
 async def test_what_strangers_wrote_is_only_ever_text_and_breaks_no_layout(
     chromium, page_hub, set_name
 ):
