@@ -351,7 +351,8 @@ class Workers:
 
     def _not_stored(self, row: StateRow, error: OSError) -> Event:
         """A full disk ends the mirror; what stands in the way of one resource does not."""
-        problem = f"{row.path or row.loc} cannot be stored: {error.strerror or error}"
+        place = f" as {row.path}" if row.path and error.errno not in FULL else ""
+        problem = f"{row.loc} cannot be stored{place}: {error.strerror or error}"
         self._state.failed(
             row, problem, NOT_IN_THIS_RUN if self._gives_up else time() + LATER_SECONDS
         )

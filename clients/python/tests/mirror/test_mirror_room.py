@@ -110,6 +110,8 @@ async def test_a_copy_that_is_full_ends_its_mirror_and_goes_on_when_it_may(site,
     assert len(files(tmp_path)) == 2
     with State(tmp_path, is_writer=False) as state:
         assert (state.held_bytes(), state.planned_bytes()) == (10, (5, 5))
+        ((loc, problem),) = state.problems(1)
+        assert problem == f"{loc} cannot be stored: the copy may have 10 bytes (--max-size)"
     assert (await once(site, tmp_path, max_size=15)).is_whole
 
 
