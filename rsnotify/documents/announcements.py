@@ -20,6 +20,7 @@ from rsnotify.coordination.claims import Claims
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.documents import (
     Announced,
+    DescribedSets,
     Offered,
     Snapshot,
     capabilities,
@@ -28,6 +29,7 @@ from rsnotify.documents.documents import (
     resource_list,
     resource_list_archive,
     resource_list_part,
+    source_description_part,
 )
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal.submission import Submission, fragment_of
@@ -42,6 +44,7 @@ from rsnotify.resourcesync.notification import (
     capability_list,
     change_list_index,
 )
+from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.sets.options import SetRecord
 
@@ -107,13 +110,16 @@ class Announcements:
         notes: AnnouncedNotes,
         schedule: DocumentSchedule,
         clock: Callable[[], float] = monotonic,
+        most_described: int = MAX_ENTRIES,
     ) -> None:
+        """`most_described`: sets that one Source Description names."""
         self._journals = journals
         self._windows = windows
         self._offers = offers
         self._notes = notes
         self._schedule = schedule
         self._clock = clock
+        self._most_described = most_described
         self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
         self._described_last = (-1, Position(0)), DescriptionVersion(-1, "")
         self._gather_seconds = GATHER_SECONDS
@@ -233,11 +239,11 @@ class Announcements:
             await self.announce_description()
 
     async def announce_description(self) -> None:
-        """Announce the Source Description now, on the channel of every set."""
+        """Announce the Source Description now, on the channel of every set; of several under an
+        index, the first stands for all."""
         began, described, names = self._clock(), self._described(), list(self._journals.sets)
         key = f"description-{described.version}-{described.digest}"
-        loc = self._base_url + SOURCE_DESCRIPTION
-        changes = [Change(loc, "updated", capability="description")]
+        changes = [self._of_description()]
         for start in range(0, len(names), SETS_AT_ONCE):
             some = names[start : start + SETS_AT_ONCE]
             await asyncio.gather(*(self._publish(name, key, changes) for name in some))
@@ -260,6 +266,14 @@ class Announcements:
             if not record.private
         )
         return DescriptionVersion(self._journals.known.number, _digest("\n".join(named).encode()))
+
+    def _of_description(self) -> Change:
+        loc = self._base_url + SOURCE_DESCRIPTION
+        names = [record.name for record in self._journals.sets.values() if not record.private]
+        if DescribedSets(names, self._most_described).parts == 1:
+            return Change(loc, "updated", capability="description")
+        first = self._base_url + source_description_part(1)
+        return Change(first, "updated", capability="description", index=loc)
 
     def _of_list(self, set_name: str, from_: Position, change: ChangeKind) -> Change:
         return Change(

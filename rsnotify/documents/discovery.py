@@ -1,9 +1,12 @@
 """Discovery over HTTP: Source Description, Capability Lists in both versions, DCAT, robots.txt.
 
+Of more sets than one Source Description may name there are several, with an index in its place.
+
 Private sets are not in documents about all sets. A capability is listed as soon as its document
 exists. Where the Source has a document of its own, it is listed instead of the hub's.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -17,22 +20,26 @@ from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.query import form_of
 from rsnotify.documents import dcat
 from rsnotify.documents.documents import (
+    DescribedSets,
     Offered,
     capabilities,
     resource_list,
     robots,
     socket_capabilities,
     source_description,
+    source_description_index,
 )
 from rsnotify.documents.responses import DocumentInfo, KeptDocuments, SetAdmission, query_of
 from rsnotify.documents.snapshots import Snapshots
+from rsnotify.errors import Rejected
 from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSONLD, TURTLE, XML, Form
-from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
-from rsnotify.resourcesync.notification import ChannelName, capability_list
+from rsnotify.resourcesync.json_writer import json_frame, render_entries_json, render_json
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION, ChannelName, capability_list
+from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.resourcesync.xml_writer import (
     Document,
     Md,
@@ -46,6 +53,7 @@ from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
 
 KEPT_BYTES = 64 * 1024 * 1024  # of Source Descriptions, or the newest of them
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}").fullmatch
 
 
 class Offers:
@@ -100,28 +108,49 @@ class Template(NamedTuple):
 class Descriptions:
     """Renders Source Descriptions, and what they are in DCAT."""
 
-    def __init__(self, journals: Journals, describedby: str | None, email: str | None) -> None:
+    def __init__(
+        self, journals: Journals, describedby: str | None, email: str | None, most: int
+    ) -> None:
+        """`most`: sets that one Source Description names."""
         self._journals = journals
         self._describedby = describedby
         self._email = email
-        self._rendering = SingleFlight[tuple[int, str], Template]("Source Description")
-        self._templates: dict[str, Template] = {}  # by form
+        self._most = most
+        self._described = -1, DescribedSets(())  # of this revision of the sets
+        self._rendering = SingleFlight[tuple[int, str, int], Template]("Source Description")
+        self._templates: dict[tuple[str, int], Template] = {}  # by form and number
 
-    async def template(self, form: Form) -> Template:
-        """The description of the sets as they are known now."""
-        revision, kept = self._journals.known.revision, self._templates.get(form.name)
+    @property
+    def sets(self) -> DescribedSets:
+        """The public sets as they are known now."""
+        revision = self._journals.known.revision
+        if self._described[0] != revision:
+            sets = self._journals.sets.items()
+            names = sorted([name for name, record in sets if not record.private])
+            self._described = revision, DescribedSets(names, self._most)
+        return self._described[1]
+
+    def above(self, set_name: str) -> str:
+        """The path of the Source Description that names a set."""
+        has_one = len(self._journals.sets) <= self._most  # which needs no order
+        return SOURCE_DESCRIPTION if has_one else self.sets.described_in(set_name)
+
+    async def template(self, form: Form, number: int = 0) -> Template:
+        """The description of the sets as they are known now, or this one of several."""
+        revision, kept = self._journals.known.revision, self._templates.get((form.name, number))
         if kept is not None and kept.revision == revision:
             return kept
-        key = revision, form.name
-        return await self._rendering.result(key, lambda: self._render(form))
+        key = revision, form.name, number
+        return await self._rendering.result(key, lambda: self._render(form, number))
 
-    async def _render(self, form: Form) -> Template:
+    async def _render(self, form: Form, number: int) -> Template:
         revision, changed = self._journals.known.revision, self._journals.known.changed
-        write = self._catalog if form in (TURTLE, JSONLD) else self._description
-        content = await write(form)
+        is_catalog = form in (TURTLE, JSONLD)
+        content = await (self._catalog(form) if is_catalog else self._description(form, number))
         digest = blake2b(content, digest_size=12).digest()
         template = Template(revision, form, content, digest, changed)
-        self._templates[form.name] = template
+        is_new = {key: kept for key, kept in self._templates.items() if kept.revision == revision}
+        self._templates = {**is_new, (form.name, number): template}
         return template
 
     async def _catalog(self, form: Form) -> bytes:
@@ -133,10 +162,16 @@ class Descriptions:
             await let_others_go_on()
         return b"".join((dcat.head(form), dcat.between(form).join(parts), dcat.foot(form)))
 
-    async def _description(self, form: Form) -> bytes:
-        frame = source_description(BASE, (), self._describedby)
+    async def _description(self, form: Form, number: int) -> bytes:
+        described, about = self.sets, self._describedby
+        if described.parts > 1 and not number:
+            index = source_description_index(BASE, described.parts, about)
+            return render_document(index) if form is XML else render_json(index)
+        frame = source_description(BASE, (), about, is_part=number > 0)
         parts = []
-        for some in slices(public_sets(self._journals)):
+        for names in slices(described.part(number or 1)):
+            sets = self._journals.sets  # some may have gone meanwhile
+            some = [sets[name] for name in names if name in sets and not sets[name].private]
             entries = source_description(BASE, some, None).entries
             is_xml = form is XML
             parts.append(
@@ -178,8 +213,10 @@ class Discovery:
         describedby: str | None,
         email: str | None = None,
         seconds_kept: Callable[[int], float] = kept_seconds,
+        most_described: int = MAX_ENTRIES,
     ) -> None:
-        """`seconds_kept`: for how long what was made of so many sets is kept."""
+        """`seconds_kept`: for how long what was made of so many sets is kept. `most_described`:
+        sets that one Source Description names."""
         self._journals = journals
         self._seconds_kept = seconds_kept
         self._admission = admission
@@ -187,18 +224,26 @@ class Discovery:
         self._offers = offers
         self._snapshots = snapshots
         self._email = email
-        self._descriptions = Descriptions(journals, describedby, email)
+        self._descriptions = Descriptions(journals, describedby, email, most_described)
         self._kept_descriptions = KeptDocuments(KEPT_BYTES)
         self._kept = KeptDocuments(0)  # the newest: each is written for its tag, kept or not
         self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
-        """The Source Description."""
+        """The Source Description, or the index of several."""
         return await self._described(request, form_of(request))
 
-    async def _described(self, request: Request, form: Form) -> Response:
+    async def description_part(self, request: Request) -> Response:
+        """One of several Source Descriptions."""
+        found, parts = _NUMBER(request.path_params["part"]), self._descriptions.sets.parts
+        if found is None or not 1 < parts >= int(found[0]):
+            words = f"there is no such Source Description: see {SOURCE_DESCRIPTION}"
+            raise Rejected(words, status=404)
+        return await self._described(request, form_of(request), int(found[0]))
+
+    async def _described(self, request: Request, form: Form, number: int = 0) -> Response:
         base = self._base_url.base(request)
-        template = await self._descriptions.template(form)
+        template = await self._descriptions.template(form, number)
         info = DocumentInfo(template.tag(base), template.changed, form=form)
         write = partial(template.write, base)
         return await self._kept_descriptions.respond(request, info, write)
@@ -266,10 +311,10 @@ class Discovery:
         return robots(base, found)
 
     async def _capability_list(
-        self, request: Request, describe: Callable[[str, Offered], Document]
+        self, request: Request, describe: Callable[[str, Offered, str], Document]
     ) -> Response:
         requested = await self._admission.admit(request)
         offered = await self._offers.of(requested.record)
-        document = describe(requested.base, offered)
+        document = describe(requested.base, offered, self._descriptions.above(requested.name))
         tag = blake2b(render_document(document), digest_size=12).hexdigest()
         return await requested.document(self._kept, tag, offered.changed, lambda: document)

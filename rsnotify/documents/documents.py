@@ -4,6 +4,7 @@ Paths get their base URL when a document is rendered. For Change Lists and Resou
 comes before the entries is here: there may be 50,000 entries.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -29,7 +30,7 @@ from rsnotify.resourcesync.notification import (
     shorten,
     spell_out,
 )
-from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS
+from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS, MAX_ENTRIES
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, open_root
 from rsnotify.sets.options import SetRecord
@@ -79,6 +80,11 @@ class Snapshot(NamedTuple):
 # Where each document is ------------------------------------------------------------------------
 
 
+def source_description_part(number: int) -> str:
+    """One of several Source Descriptions, whose index is then where the only one would be."""
+    return f"{SOURCE_DESCRIPTION}/{number}.xml"
+
+
 def socket_capability_list(set_name: str) -> str:
     """The Capability List of version 0.8."""
     return f"/{set_name}/capabilitylist-ws.xml"
@@ -117,13 +123,54 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
-def source_description(base: str, sets: Iterable[SetRecord], describedby: str | None) -> Document:
+class DescribedSets(NamedTuple):
+    """The names of all public sets in their order, in as many Source Descriptions as they need."""
+
+    names: Sequence[str]
+    most: int = MAX_ENTRIES  # in one of them
+
+    @property
+    def parts(self) -> int:
+        """How many Source Descriptions there are; several have an index."""
+        return max(1, -(-len(self.names) // self.most))
+
+    def part(self, number: int) -> Sequence[str]:
+        """Those that this one names; they are numbered from 1."""
+        return self.names[(number - 1) * self.most : number * self.most]
+
+    def described_in(self, name: str) -> str:
+        """The path of the Source Description that names this set, or would if it were public."""
+        if self.parts == 1:
+            return SOURCE_DESCRIPTION
+        before = bisect_left(self.names, name)
+        return source_description_part(min(before // self.most + 1, self.parts))
+
+
+def source_description(
+    base: str, sets: Iterable[SetRecord], describedby: str | None, *, is_part: bool = False
+) -> Document:
+    index = (Link(rel="index", href=base + SOURCE_DESCRIPTION),) if is_part else ()
     return Document(
         root="urlset",
         md=Md(capability="description"),
-        links=tuple(_described(describedby) or _in_dcat(base)),
+        links=(*index, *_about_hub(base, describedby)),
         entries=tuple(_of_set(base, record) for record in sets),
     )
+
+
+def source_description_index(base: str, parts: int, describedby: str | None) -> Document:
+    """The index of several Source Descriptions."""
+    numbers = range(1, parts + 1)
+    return Document(
+        root="sitemapindex",
+        md=Md(capability="description"),
+        links=_about_hub(base, describedby),
+        entries=tuple(Entry(loc=base + source_description_part(number)) for number in numbers),
+    )
+
+
+def _about_hub(base: str, describedby: str | None) -> tuple[Link, ...]:
+    return _described(describedby) or tuple(_in_dcat(base))
 
 
 def _of_set(base: str, record: SetRecord) -> Entry:
@@ -152,31 +199,33 @@ def dcat_path(form: Form) -> str:
     return "/dcat.ttl" if form is TURTLE else "/dcat.jsonld"
 
 
-def capabilities(base: str, offered: Offered) -> Document:
-    """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
-    return _capability_list(base, offered, socket_capability_list, _channel)
+def capabilities(base: str, offered: Offered, up: str = SOURCE_DESCRIPTION) -> Document:
+    """The set's Capability List: WebSub topics, their WebSocket addresses as alternates. `up`: the
+    path of the Source Description that names it."""
+    return _capability_list(base, offered, up, socket_capability_list, _channel)
 
 
-def socket_capabilities(base: str, offered: Offered) -> Document:
+def socket_capabilities(base: str, offered: Offered, up: str = SOURCE_DESCRIPTION) -> Document:
     """The Capability List in version 0.8, where the URL of a channel is its WebSocket."""
-    return _capability_list(base, offered, capability_list, _socket_channel)
+    return _capability_list(base, offered, up, capability_list, _socket_channel)
 
 
 def _capability_list(
     base: str,
     offered: Offered,
+    up: str,
     twin: Callable[[str], str],
     channel: Callable[[str, SetRecord, Kind], Entry],
 ) -> Document:
     record = offered.record
-    up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
+    above = Link(rel="up", href=base + up)
     alternate = Link(rel="alternate", href=base + twin(record.name), type=XML.media_type)
     channels = (channel(base, record, kind) for kind in KINDS)
     of_set = f"{base}/{record.name}"
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
-        links=(up, alternate, *(_described(record.describedby) or _in_dcat(of_set))),
+        links=(above, alternate, *(_described(record.describedby) or _in_dcat(of_set))),
         entries=(*_documents(base, offered), *channels),
     )
 

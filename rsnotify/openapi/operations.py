@@ -279,6 +279,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/static/client/{file}"): _CLIENT_FILE,
     ("GET", "/static/client/lib/{file}"): _CLIENT_FILE,
     ("GET", "/.well-known/resourcesync"): _document(),
+    ("GET", "/.well-known/resourcesync/{part}.xml"): _document(),
     ("GET", "/robots.txt"): Operation("everybody", {**_TEXT, 304: {}}, headers=CONDITIONS),
     ("GET", "/{set}"): Operation("reader", {302: {}}, ("access_token",)),
     ("GET", "/{set}/capabilitylist.xml"): _document(),

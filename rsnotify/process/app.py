@@ -267,6 +267,7 @@ def pull_routes(
     """These come last: their paths begin with the name of a set."""
     return [
         Route("/.well-known/resourcesync", discovery.description),
+        Route("/.well-known/resourcesync/{part}.xml", discovery.description_part),
         Route("/robots.txt", discovery.robots),
         *dcat_routes(discovery),
         Route("/{set}", discovery.of_set, segment=SET_NAME),

@@ -36,7 +36,7 @@ from rsnotify.resourcesync.change import (
     render_datetime,
 )
 from rsnotify.resourcesync.notification import Interval
-from rsnotify.sets.options import SetOptions
+from rsnotify.sets.options import SetOptions, SetRecord
 from tests.support.faults import Losing, out_of_memory
 from tests.support.hubs import submission
 from tests.support.packing import pack
@@ -116,6 +116,90 @@ async def test_the_source_description_is_rendered_once_for_each_change_of_the_se
         again = await pulling.get(DESCRIPTION, host="h0", accept=accept)
         assert again.headers["etag"] == first
         assert again.body == answers[0].body
+
+
+def part(number: int) -> str:
+    return f"{DESCRIPTION}/{number}.xml"
+
+
+@pytest.fixture
+async def divided(client):
+    """Five sets, two in each Source Description, and a private one among them."""
+    async with Pulling(client, most_described=2) as pulling:
+        for name in ("a", "b", "x", "y"):
+            await pulling.hub.add_set(name)
+        await pulling.hub.add_set("c", SetOptions(private=True))
+        yield pulling
+
+
+async def test_more_sets_than_one_source_description_may_name_have_several_and_an_index(divided):
+    index = await divided.document(DESCRIPTION)
+    assert (index.root, index.md.capability) == ("sitemapindex", "description")
+    assert [entry.loc for entry in index.entries] == [f"{BASE}{part(each)}" for each in (1, 2, 3)]
+    named = []
+    for entry in index.entries:
+        description = await divided.document(entry.loc)
+        assert (description.root, description.md.capability) == ("urlset", "description")
+        links = {link.rel: link.href for link in description.links}
+        assert links["index"] == f"{BASE}{DESCRIPTION}"
+        named.append([each.loc.split("/")[3] for each in description.entries])
+        for each in description.entries:
+            ups = [link.href for link in (await divided.document(each.loc)).links]
+            assert ups[0] == entry.loc
+    assert named == [["a", "b"], ["dataset1", "x"], ["y"]]
+
+
+async def test_only_as_many_source_descriptions_as_are_needed_are_there(divided):
+    for wrong in ("0", "4", "01", "+1", "1" * 5_000, "x", "\u0661"):
+        assert (await divided.get(part(wrong))).status == 404
+    await divided.hub.edit_set("y", {"private": True})
+    assert (await divided.get(part(3))).status == 404
+    for name in ("a", "b"):
+        await divided.hub.edit_set(name, {"private": True})
+    only = await divided.document(DESCRIPTION)
+    assert [entry.loc.split("/")[3] for entry in only.entries] == ["dataset1", "x"]
+    assert {link.rel for link in only.links} == {"describedby"}
+    assert (await divided.get(part(1))).status == 404
+    up = (await divided.document(f"/{SET}/capabilitylist.xml")).links[0]
+    assert up.href == f"{BASE}{DESCRIPTION}"
+
+
+@pytest.mark.parametrize("path", [DESCRIPTION, part(2)])
+async def test_each_of_several_source_descriptions_has_its_forms_and_conditions(divided, path):
+    plain = await divided.get(path)
+    zipped = await divided.get(path, accept_encoding="gzip")
+    assert gzip.decompress(zipped.body) == plain.body
+    head = await divided.get(path, method="HEAD")
+    assert (head.status, head.body, head.headers["etag"]) == (200, b"", plain.headers["etag"])
+    in_json = await divided.get(path, accept="application/json")
+    assert (in_json.status, in_json.headers["content-type"]) == (200, "application/json")
+    tags = {"if_none_match": plain.headers["etag"]}
+    assert (await divided.get(path, **tags)).status == 304
+    await divided.hub.add_set("aa")
+    is_moved = (await divided.get(path, **tags)).status
+    assert is_moved == (200 if path != DESCRIPTION else 304)  # the index names no set
+
+
+async def test_of_several_source_descriptions_one_is_said_and_never_the_index(divided):
+    await divided.upkeep.announcements.announce_description()
+    assert await said(divided) == [("description", "updated", part(1))]
+    first = (await divided.journal.standings([FRAMEWORK]))[0].first
+    ((_, row),) = await divided.journal.read(FRAMEWORK, first, count=10)
+    assert f'rel="index" href="{BASE}{DESCRIPTION}"'.encode() in row
+
+
+@pytest.mark.parametrize(("sets", "parts"), [(50_000, 0), (50_001, 2)])
+async def test_a_source_description_names_as_many_sets_as_a_document_may_have(client, sets, parts):
+    async with Pulling(client) as pulling:
+        known = pulling.hub.known
+        for number in range(sets - 1):
+            name = f"s{number}"
+            known.records[name] = SetRecord(name=name, created="", edited="")
+        known.revision += 1
+        named = [part(number + 1) for number in range(parts)] or [DESCRIPTION]
+        counts = [(await pulling.get(path)).body.count(b"<url>") for path in named]
+        assert counts == ([50_000, 1] if parts else [50_000])
+        assert (await pulling.get(DESCRIPTION)).body.count(b"<sitemap>") == parts
 
 
 async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:

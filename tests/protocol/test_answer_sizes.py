@@ -202,7 +202,10 @@ QUERIES = {
         f"verb=ListRecords&resumptionToken={'%26' * 5_000}",
     ],
 }
-MISSING = {"/{set}/changelist-archive.xml"}  # no list is so old
+MISSING = {
+    "/{set}/changelist-archive.xml",  # no list is so old
+    "/.well-known/resourcesync/{part}.xml",  # one names all sets
+}
 FILES = {
     "/static/{file}": STATIC,
     "/static/client/{file}": CLONE / "clients/javascript",

@@ -39,6 +39,7 @@ from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import HOUR, Change, Position
 from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.sets.options import SetOptions
@@ -91,11 +92,13 @@ class Pulling:
         reads: ReadSizes = READ_SIZES,
         cold_changes: int = COLD_CHANGES,
         seconds_kept: Callable[[int], float] = kept_seconds,
+        most_described: int = MAX_ENTRIES,
         paging: Mapping[str, Any] = MappingProxyType({}),
         **sizes: int,
     ) -> None:
         """What else is given are sizes of snapshots; `paging` are options of `Pages`."""
         self.client = client
+        self._most_described = most_described
         self._cold_changes, self._seconds_kept, self._paging = cold_changes, seconds_kept, paging
         self.journal = JournalStore(
             client, window_changes=changes, window_bytes=window_bytes, window_hours=hours
@@ -114,8 +117,9 @@ class Pulling:
 
     def _upkeep(self) -> Upkeep:
         announcements = Announcements(
-            self.hub, self.windows, self.offers, AnnouncedNotes(self.client), self.schedule
-        )
+            self.hub, self.windows, self.offers, AnnouncedNotes(self.client), self.schedule,
+            most_described=self._most_described,
+        )  # fmt: skip
         return Upkeep(
             self.hub,
             self.windows,
@@ -130,6 +134,7 @@ class Pulling:
         discovery = Discovery(
             self.hub, admission, base_url, self.offers, self.snapshots,
             describedby=None, seconds_kept=self._seconds_kept,
+            most_described=self._most_described,
         )  # fmt: skip
         change_lists = ChangeListEndpoints(
             self.hub,
