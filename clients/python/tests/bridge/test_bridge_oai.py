@@ -1,9 +1,11 @@
 """`rsnotify bridge oai:…`: repositories that have OAI-PMH and nothing else."""
 
 import json
+import re
 import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from urllib.request import urlopen
 
 import pytest
 from aiohttp import web
@@ -56,6 +58,46 @@ async def test_a_set_of_a_hub_that_is_harvested_and_published_again_is_the_same(
     await bridging.once(address, **BY_ELEMENT)
     assert [each for each in bridging.told() if each[0] != "updated"] == changed
     assert {name for change, name in bridging.told() if change == "updated"} <= {names[3]}
+
+
+async def test_what_ended_in_a_set_that_keeps_its_tombstones_ends_once_in_a_set_that_does_so_too(
+    real_hub, bridging, set_name
+):
+    """Every harvest names all that has ended. What the copy never had does not end in it."""
+    origin = f"{set_name[:50]}-origin"
+    real_hub.add_set(origin, tombstones=True)
+    real_hub.ask("PATCH", f"/api/sets/{set_name}", b'{"tombstones": true}')
+
+    def publish(change: str, *names: str) -> None:
+        changes = [{"loc": f"http://example.com/{name}", "change": change} for name in names]
+        real_hub.ask("POST", f"/api/sets/{origin}/changes", json.dumps(changes).encode())
+
+    def harvested(name: str) -> dict[str, bool]:
+        """By the end of the identifier: whether it is deleted."""
+        url = f"{real_hub.url}/{name}/oai?verb=ListIdentifiers&metadataPrefix=oai_dc"
+        with urlopen(url) as answer:
+            found = re.findall(
+                "<header(.*?)>.*?([^/]+)</identifier>", answer.read().decode(), re.DOTALL
+            )
+        return {identifier: "deleted" in attributes for attributes, identifier in found}
+
+    publish("created", "a", "b", "c", "gone")
+    publish("deleted", "gone")
+    address = f"oai:{real_hub.url}/{origin}/oai"
+    facts = await bridging.once(address, **BY_ELEMENT)
+    assert (facts.error, facts.skipped, bridging.told()) == (None, None, [])
+    publish("deleted", "a", "b")
+    publish("created", "b", "new")
+    publish("deleted", "new")
+    for is_whole in (False, False, True):
+        if is_whole:
+            bridging.forget_comparison()
+        facts = await bridging.once(address, **BY_ELEMENT)
+        assert (facts.error, facts.skipped) == (None, None)
+        assert [each for each in bridging.told() if each[0] != "updated"] == [("deleted", "a")]
+    kept = {"a": True, "b": False, "c": False}
+    assert harvested(origin) == {**kept, "gone": True, "new": True}
+    assert harvested(set_name) == kept
 
 
 async def test_a_repository_is_recognised_by_what_it_answers(bridging, source):
