@@ -7,13 +7,14 @@
 
 import { linkIn, DocumentReader } from "./document.js";
 import { Rejected } from "./errors.js";
-import { detailIn, httpTwin, isSocket, refused } from "./web.js";
+import { detailIn, httpTwin, isSocket, PAGE_CHARS, refused } from "./web.js";
 
 export const WELL_KNOWN = "/.well-known/resourcesync";
 export const STEPS = 8; // from an address to a Capability List; a longer way goes in a circle
 const DESCRIPTIONS = ["description", "resourcesync"]; // the latter until 0.9
 const UP = ["up", "resourcesync", "top"]; // the second until 0.9, the last in the draft of 2013
 export const SETS_ASKED = 100; // of a hub, for the one with a topic
+const MANY = 1000; // sets: if there are more, nobody has to know how many
 const DOCUMENT = /\.xml(\.gz)?\/*$/i;
 const PROBLEM = "application/problem+json";
 const OFFERS = {
@@ -93,7 +94,7 @@ export function foundIn(url, head, entries) {
   if (capability === "capabilitylist" && head.root === "urlset")
     return { source: offered(url, entries) };
   if (["capabilitylist", ...DESCRIPTIONS].includes(capability))
-    return { next: theOnly(url, entries) }; // 0.9 has indexes of Capability Lists
+    return { next: theOnly(url, head, entries) }; // 0.9 has indexes of Capability Lists
   const up = linkIn(head, ...UP);
   if (up !== undefined && resolved(up, url) !== url) return { next: resolved(up, url) };
   if (capability === "changelist") return { source: { url, changelist: url } };
@@ -102,14 +103,17 @@ export function foundIn(url, head, entries) {
   throw new Rejected(`${url} is a ${capability}, from which nothing leads to a Capability List`);
 }
 
-function theOnly(url, entries) {
+function theOnly(url, { root, md }, entries) {
   const lists = entries.map(({ loc }) => resolved(loc, url));
   if (!lists.length) throw new Rejected(`${url} offers no set of resources yet`);
   if (lists.length === 1) return lists[0];
   const names = lists.slice(0, 20).join(", ");
-  throw new Rejected(
-    `${url} offers ${lists.length} sets of resources: give the address of one: ${names}`,
-  );
+  const count = lists.length > MANY ? `more than ${MANY}` : lists.length;
+  const isIndex = root === "sitemapindex" && DESCRIPTIONS.includes(md.capability);
+  const offer = isIndex
+    ? `names its sets of resources in ${count} Source Descriptions: give the address of a set`
+    : `offers ${count} sets of resources: give the address of one`;
+  throw new Rejected(`${url} ${offer}: ${names}`);
 }
 
 // Fetching ----------------------------------------------------------------------------------------
@@ -206,17 +210,24 @@ function documentIn({ url, text }, isSaid = false) {
   const reader = new DocumentReader();
   let entries = [];
   try {
-    entries = [...reader.feed(text), ...reader.close()];
+    entries = [...reader.feed(text)];
+    entries.push(...reader.close());
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
-    const isOfSets = ({ md }) => ["capabilitylist", ...DESCRIPTIONS].includes(md.capability);
-    if (reader.hasHead && !isOfSets(reader.head)) return { head: reader.head, entries: [] }; // long
+    if (reader.hasHead && saysEnough(text, reader.head, entries))
+      return { head: reader.head, entries };
     if (!isSaid) return undefined;
     throw new Rejected(
       `${url} is no ResourceSync document: ${error.message}; look whether it is right`,
     );
   }
   return { head: reader.head, entries };
+}
+
+/** Whether the beginning of a document does: of a long list; of more sets than one chooses from. */
+function saysEnough(text, { md: { capability } }, entries) {
+  if (DESCRIPTIONS.includes(capability)) return text.length > PAGE_CHARS && entries.length > MANY;
+  return capability !== "capabilitylist";
 }
 
 function linkOf(page, relation = "resourcesync") {
@@ -271,12 +282,25 @@ async function namedByHub(web, page) {
 }
 
 async function setsOfHub(web, hub) {
-  const page = await web.page(resolved(WELL_KNOWN, hub));
+  const { sets, descriptions } = await described(web, resolved(WELL_KNOWN, hub));
+  for (const each of descriptions.slice(0, SETS_ASKED)) {
+    if (sets.length > SETS_ASKED) break;
+    sets.push(...(await described(web, each)).sets);
+  }
+  if (sets.length > SETS_ASKED)
+    console.warn(`${hub} has more than ${SETS_ASKED} sets: only so many are asked`);
+  return sets.slice(0, SETS_ASKED);
+}
+
+/** The Capability Lists that a Source Description names, or the descriptions that its index names. */
+async function described(web, url) {
+  const page = await web.page(url);
   const { head, entries } = (page.status === 200 && documentIn(page)) || {};
-  if (!DESCRIPTIONS.includes(head?.md.capability)) return [];
-  if (entries.length > SETS_ASKED)
-    console.warn(`${hub} has ${entries.length} sets: only the first ${SETS_ASKED} are asked`);
-  return entries.slice(0, SETS_ASKED).map(({ loc }) => resolved(loc, page.url));
+  if (!DESCRIPTIONS.includes(head?.md.capability)) return { sets: [], descriptions: [] };
+  const found = entries.map(({ loc }) => resolved(loc, page.url));
+  return head.root === "sitemapindex"
+    ? { sets: [], descriptions: found }
+    : { sets: found, descriptions: [] };
 }
 
 /** A channel by its ws address: its http twin may link to the Capability List. */

@@ -177,6 +177,10 @@ describe("a Source", () => {
     ]);
   });
 
+  /** The index of these Source Descriptions. */
+  const described = (...paths) =>
+    index("description", ...paths.map((path) => [path, 'capability="description"']));
+
   test("is looked for in so many sets of its topic's hub, and more are named", async (context) => {
     const warn = warningsOf(context);
     offer(stream(at(0), notification(0, 1, changed(1))));
@@ -189,7 +193,33 @@ describe("a Source", () => {
     assert.deepEqual(warn, []);
     source.answers["/.well-known/resourcesync"] = sets(SETS_ASKED + 1);
     assert.deepEqual(await read("/news", 1), ["1"]);
-    assert.deepEqual(warn, [`${source.url}/hub has 101 sets: only the first 100 are asked`]);
+    const words = `${source.url}/hub has more than 100 sets: only so many are asked`;
+    assert.deepEqual(warn, [words]);
+    source.answers["/.well-known/resourcesync"] = described("/d.xml", "/none.xml");
+    source.answers["/d.xml"] = sets(1);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, [words]);
+    source.answers["/d.xml"] = sets(SETS_ASKED + 1);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, [words, words]);
+  });
+
+  test("is not found by the index of several Source Descriptions, which says so", async () => {
+    source.answers["/.well-known/resourcesync"] = described("/d.xml", "/e.xml");
+    await assert.rejects(read("/", 1), /names its sets of resources in 2 Source Descriptions: give/);
+    source.answers["/.well-known/resourcesync"] = described("/d.xml");
+    source.answers["/d.xml"] = document(
+      { capability: "description" },
+      "<url><loc>/c.xml</loc></url>",
+    );
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    assert.deepEqual(await read("/", 1), ["1"]);
+  });
+
+  test("is one of so many sets that their names are not read to the end", async () => {
+    const entry = `<url><loc>/${"x".repeat(150)}.xml</loc></url>`;
+    source.answers["/"] = document({ capability: "description" }, entry.repeat(12_000));
+    await assert.rejects(read("/", 1), /offers more than 1000 sets of resources: give the address/);
   });
 
   test("is found where a hub has its list, whatever it tells of its sets", async () => {

@@ -55,12 +55,17 @@ DOCUMENTS = (".xml", ".xml.gz")
 class NotOneSet(Refused):
     """The Source has several sets of resources, and one was asked for."""
 
-    def __init__(self, url: str, lists: Sequence[str]) -> None:
-        more = len(lists) - NAMED_SETS
-        named = ", ".join(lists[:NAMED_SETS])
-        named = f", such as {named} ({more} more)" if more > 0 else f": {named}"
+    def __init__(self, url: str, step: "DiscoveryStep") -> None:
+        found = step.sets
+        more = len(found) - NAMED_SETS
+        named = ", ".join(found[:NAMED_SETS])
+        named = f", such as {named} ({more:,} more)" if more > 0 else f": {named}"
+        count = f"{len(found):,}" if len(found) <= MAX_SETS else f"more than {MAX_SETS:,}"
         super().__init__(
-            f"{url} offers {len(lists)} sets of resources: give the address of one{named}"
+            f"{url} names its sets of resources in {count} Source Descriptions: "
+            f"give the address of a set{named}"
+            if step.are_descriptions
+            else f"{url} offers {count} sets of resources: give the address of one{named}"
         )
 
 
@@ -95,6 +100,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
     found: Capabilities | None = None
     next: str | None = None
     sets: tuple[str, ...] = ()  # where there are several of them
+    are_descriptions: bool = False  # those that an index names, instead of sets
     missing: str | None = None  # an address that is not there, and what it answers
     other_sitemaps: tuple[str, ...] = ()  # besides the one that is next
 
@@ -178,7 +184,9 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     if capability == "capabilitylist" and head.root == "urlset":
         return DiscoveryStep(found=offered(url, entries))
     if capability in ("capabilitylist", *DESCRIPTIONS):  # 0.9 has indexes of Capability Lists
-        return _sets_of(url, [joined(url, entry.loc) for entry in entries])
+        step = _sets_of(url, [joined(url, entry.loc) for entry in entries])
+        is_index = capability in DESCRIPTIONS and head.root == "sitemapindex"
+        return msgspec.structs.replace(step, are_descriptions=is_index)
     up = head.link(*UP)
     if up is not None and joined(url, up) != url:
         return DiscoveryStep(next=joined(url, up))
@@ -215,7 +223,7 @@ async def discover(web: Web, url: str) -> Capabilities:
 async def _walk(web: Web, url: str, seen: int = 0) -> Capabilities:
     step = await _last_step(web, url, STEPS - seen)
     if step.found is None:
-        raise NotOneSet(url, step.sets)
+        raise NotOneSet(url, step)
     if step.missing is not None:
         said = f"{step.missing}; taking {step.found.url}, to which its site leads"
         log.warning("%s", without_tokens(said))
@@ -339,13 +347,20 @@ def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[E
             entries += stream.feed(piece)
         entries += stream.close()
     except Rejected as error:
-        if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
+        if not stream.has_head or not _says_enough(page, stream.head, entries):
             if is_said:
                 why = f"is no ResourceSync document: {error}; look whether it is right"
                 raise Refused(f"{page.url} {why}") from None
             return None
-        entries = []  # a long list: its beginning says enough
     return stream.head, entries
+
+
+def _says_enough(page: FetchedPage, head: Head, entries: Sequence[Entry]) -> bool:
+    """Whether the beginning of a document does: of a long list; of so many sets that nobody who
+    wants one of them, or all, can have it."""
+    if head.md.capability in DESCRIPTIONS:
+        return len(page.body) >= PAGE_BYTES and len(entries) > MAX_SETS
+    return head.md.capability != "capabilitylist"
 
 
 def _read(page: FetchedPage) -> DiscoveryStep | None:
@@ -431,14 +446,25 @@ async def _named_by_hub(web: Web, page: FetchedPage) -> Capabilities | None:
 
 
 async def _sets_of_hub(web: Web, hub: str) -> list[str]:
-    described = await web.page(joined(hub, WELL_KNOWN))
-    document = _document(described) if described.status == 200 else None
-    if document is None or document[0].md.capability not in DESCRIPTIONS:
-        return []
-    found = [joined(described.url, entry.loc) for entry in document[1]]
+    found, descriptions = await _described(web, joined(hub, WELL_KNOWN))
+    for each in descriptions[:MAX_SETS_ASKED]:
+        found += (await _described(web, each))[0]
+        if len(found) > MAX_SETS_ASKED:
+            break
     if len(found) > MAX_SETS_ASKED:
-        log.warning("%s has %d sets: only the first %d are asked", hub, len(found), MAX_SETS_ASKED)
+        log.warning("%s has more than %d sets: only so many are asked", hub, MAX_SETS_ASKED)
     return found[:MAX_SETS_ASKED]
+
+
+async def _described(web: Web, url: str) -> tuple[list[str], list[str]]:
+    """The Capability Lists that a Source Description names, or the descriptions that its index
+    names."""
+    page = await web.page(url)
+    document = _document(page) if page.status == 200 else None
+    if document is None or document[0].md.capability not in DESCRIPTIONS:
+        return [], []
+    found = [joined(page.url, entry.loc) for entry in document[1]]
+    return ([], found) if document[0].root == "sitemapindex" else (found, [])
 
 
 async def _of_channel(web: Web, url: str) -> Capabilities:

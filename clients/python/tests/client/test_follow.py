@@ -15,7 +15,14 @@ from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import FollowedChange, HistoryGone, follow, follow_async, live
 from rsnotify_client.changelists import ChangeLists
-from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
+from rsnotify_client.discovery import (
+    MAX_SETS,
+    discover,
+    discover_sets,
+    linked,
+    linked_in_html,
+    sitemaps_of,
+)
 from rsnotify_client.follower import Follower
 from rsnotify_client.web import Web
 from tests.evidence.soak.network_frozen import Proxy
@@ -228,6 +235,47 @@ async def test_a_source_of_several_sets_names_them(source):
     source.documents["/.well-known/resourcesync"] = rendered("description", entries)
     async with Web() as session:
         with pytest.raises(Rejected, match=r"give the address of one: .*/one\.xml, .*/two\.xml"):
+            await discover(session, source.url)
+
+
+def descriptions(source, *names: str) -> None:
+    """An index of Source Descriptions at the well-known address."""
+    entries = tuple(Entry(source.loc(name)) for name in names)
+    index = Document("sitemapindex", Md(capability="description"), (), entries)
+    source.documents["/.well-known/resourcesync"] = render_document(index)
+
+
+async def test_an_index_of_source_descriptions_is_taken_for_no_sets(source):
+    descriptions(source, "d1.xml", "d2.xml")
+    async with Web() as session:
+        with pytest.raises(Rejected, match=r"in 2 Source Descriptions: give .* a set: .*/d1\.xml"):
+            await discover(session, source.url)
+
+
+async def test_the_sets_of_all_source_descriptions_of_an_index_are_found(source):
+    descriptions(source, "d1.xml", "d2.xml")
+    lists = [source.loc(f"{name}.xml") for name in ("one", "two", "three")]
+    source.documents["/d1.xml"] = rendered("description", [Entry(loc) for loc in lists[:2]])
+    source.documents["/d2.xml"] = rendered("description", [Entry(loc) for loc in lists[2:]])
+    source.documents["/three.xml"] = rendered("capabilitylist", [])
+    async with Web() as session:
+        assert sorted(await discover_sets(session, source.url)) == sorted(lists)
+
+
+@pytest.mark.parametrize(
+    ("characters", "sets", "words"),
+    [
+        (20, MAX_SETS, "offers 1,000 sets of resources"),
+        (20, MAX_SETS + 1, "offers more than 1,000 sets of resources"),
+        (150, 12_000, "offers more than 1,000 sets of resources"),  # above what is read
+        (3_000, MAX_SETS, "which is no ResourceSync document"),  # it names more, perhaps few
+    ],
+)
+async def test_of_very_many_sets_it_is_said_that_they_are_many(source, characters, sets, words):
+    entries = [Entry(source.loc(f"{number:0>{characters}}")) for number in range(sets)]
+    source.documents["/.well-known/resourcesync"] = rendered("description", entries)
+    async with Web() as session:
+        with pytest.raises(Rejected, match=words):
             await discover(session, source.url)
 
 

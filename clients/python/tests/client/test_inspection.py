@@ -233,6 +233,28 @@ async def test_a_right_source_has_no_violation_and_all_of_it_is_looked_at(site):
 
 # Seeded faults ---------------------------------------------------------------------------------
 
+
+def divide(site: Site, *names: str) -> None:
+    """Two Source Descriptions under an index, the second of which names these."""
+    index = "/.well-known/resourcesync"
+    for path, named in (("/d1.xml", ["/capabilitylist.xml"]), ("/d2.xml", names)):
+        entries = [site.entry(each, capability="capabilitylist") for each in named]
+        site.list(path, "description", *entries, up="", index=index)
+    parts = (site.entry("/d1.xml"), site.entry("/d2.xml"))
+    site.list(index, "description", *parts, root="sitemapindex", up="")
+
+
+async def test_each_source_description_of_an_index_is_looked_at(site):
+    divide(site, "/other.xml")
+    site.list("/other.xml", "capabilitylist", up="/d2.xml")
+    found = await inspect(site.url, bounds=BOUNDS)
+    assert told(site, found) == []
+    looked_at = {each.document.removeprefix(site.url) for each in found.checked}
+    assert {"/d1.xml", "/d2.xml", "/capabilitylist.xml", "/other.xml", "/1.xml"} <= looked_at
+    divide(site, "/1.xml")
+    assert [path for path, _ in told(site, await inspect(site.url, bounds=BOUNDS))] == ["/1.xml"]
+
+
 Spoil = Callable[[Site], object]
 
 

@@ -10,7 +10,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Entry, Md, render_document
 from rsnotify_client import follow_async
-from rsnotify_client.discovery import discover
+from rsnotify_client.discovery import MAX_SETS_ASKED, discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
@@ -115,3 +115,30 @@ async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
     await hub.publish("http://example.com/second")
     async with aclosing(follow_async(source.url + start, position=first["until"])) as changes:
         assert (await anext(changes)).loc == "http://example.com/second"
+
+
+@pytest.mark.parametrize("before", [0, MAX_SETS_ASKED - 1, MAX_SETS_ASKED])
+async def test_a_topic_is_looked_for_in_so_many_sets_of_all_source_descriptions(
+    source, before, caplog
+):
+    topic = source.loc("news")
+    source.answer(
+        "/news", "x", headers={"Link": f'<{topic}>; rel="self", <{source.loc("hub")}>; rel="hub"'}
+    )
+    parts = tuple(Entry(source.loc(name)) for name in ("d1.xml", "none.xml", "d2.xml"))
+    source.documents["/.well-known/resourcesync"] = render_document(
+        Document("sitemapindex", Md(capability="description"), (), parts)
+    )
+    others = [Entry(source.loc(f"other{number}.xml")) for number in range(before)]
+    source.documents["/d1.xml"] = rendered("description", others)
+    source.documents["/d2.xml"] = rendered("description", [Entry(source.loc("list.xml"))])
+    named = Entry(topic, md=Md(capability="change-notification"))
+    source.documents["/list.xml"] = rendered("capabilitylist", [named])
+    is_asked = before < MAX_SETS_ASKED
+    async with Web() as session:
+        if is_asked:
+            assert (await discover(session, topic)).topic == topic
+        else:
+            with pytest.raises(Rejected):
+                await discover(session, topic)
+    assert ("has more than 100 sets" in caplog.text) is not is_asked
