@@ -36,6 +36,13 @@ TITLES = {
 }
 """Of capabilities; an archive is named after what it has."""
 
+KINDS = {
+    "dcat:accessURL": "rdfs:Resource",
+    "dcat:mediaType": "dct:MediaType",
+    "dct:license": "dct:LicenseDocument",
+}
+"""Of what stands elsewhere: the shapes of DCAT-AP 3.0 want it said."""
+
 _NO_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\]')
 _NO_TURTLE = re.compile(r'[\x00-\x1f"\\\x7f]')
 
@@ -70,12 +77,12 @@ Value = str | Iri | Moment | Thing
 # --- what is said --------------------------------------------------------------------------------
 
 
-def dataset(base: str, offered: Offered, changed: Position, email: str | None) -> Thing:
-    """A set, with all ways to read it."""
+def dataset(base: str, offered: Offered, changed: Position, email: str | None) -> list[Thing]:
+    """A set, with all ways to read it; and of what kind all is that it names."""
     record = offered.record
     license_ = () if record.license is None else (("dct:license", Iri(record.license)),)
     entries = capabilities(base, offered).entries
-    return Thing(
+    found = Thing(
         "dcat:Dataset",
         address_of_set(base, record),
         (
@@ -86,6 +93,7 @@ def dataset(base: str, offered: Offered, changed: Position, email: str | None) -
             *(("dcat:distribution", _distribution(base, each, license_)) for each in entries),
         ),
     )
+    return [found, *dict.fromkeys(_elsewhere(found))]
 
 
 def catalog(base: str, changed: Position, email: str | None) -> Thing:
@@ -153,6 +161,15 @@ def _distribution(base: str, entry: Entry, license_: Iterable[tuple[str, Value]]
             *license_,
         ),
     )
+
+
+def _elsewhere(thing: Thing) -> Iterator[Thing]:
+    """Of what kind that is which a thing, and those within it, name."""
+    for name, value in thing.properties:
+        if isinstance(value, Thing):
+            yield from _elsewhere(value)
+        elif isinstance(value, Iri) and name in KINDS:
+            yield Thing(KINDS[name], value, ())
 
 
 # --- how it is written ---------------------------------------------------------------------------

