@@ -24,6 +24,7 @@ from rsnotify.resourcesync.xml_writer import escape
 from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import AtOnce
 from rsnotify.views.harvests import Harvests, HistoryLost
+from rsnotify.views.listing import Listing
 from rsnotify.views.oai_answers import (
     NOT_ECHOED,
     NextPage,
@@ -58,7 +59,8 @@ FULL = "too many others harvest; try again later"
 FORM = "application/x-www-form-urlencoded"
 OFF = "OAI-PMH is off at this hub: its operator turns it on with RSNOTIFY_ADMIN_EMAIL"
 OFF_FOR_SET = "OAI-PMH is off for the set {!r}: `rsnotify sets edit {} --oai` turns it on"
-NOTHING = "nothing has changed within this time"
+NOTHING = "the set has no records"
+NOTHING_IN_TIME = "nothing has changed within this time"
 NOTHING_MORE = "what was left of the list has changed since then: nothing more is in it"
 ANEW = "harvest all of it, without `from`"
 
@@ -210,7 +212,7 @@ class OaiEndpoint:
                 raise GoesOn(question.verb, token)
             said = NextPage(token, listed, listing.size, Position(now + LIFETIME))
         elif not page.found:
-            raise OaiFault("noRecordsMatch", NOTHING_MORE if listed else NOTHING)
+            raise OaiFault("noRecordsMatch", NOTHING_MORE if listed else _nothing_in(listing))
         elif question.token is not None:
             said = NextPage("", listed, listing.size)
         return render_list(question.verb, page.found, said)
@@ -248,6 +250,10 @@ def _no_sets(question: OaiQuestion) -> OaiFault:
     if question.token is not None:
         return bad_token("a set of the hub has no sets in it")
     return OaiFault("noSetHierarchy", "a set of the hub has no sets in it")
+
+
+def _nothing_in(listing: Listing) -> str:
+    return NOTHING if listing.from_ is None and listing.until is None else NOTHING_IN_TIME
 
 
 def _lost(question: OaiQuestion, lost: HistoryLost) -> OaiFault:

@@ -388,8 +388,17 @@ async def test_identify_says_what_is_so(pulling, repository):
     }
 
 
-async def test_an_empty_set_has_no_records(repository):
-    assert (await repository.ask("ListRecords", metadataPrefix="oai_dc")).error == "noRecordsMatch"
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "the set has no records"),
+        ({"from_": "2001-01-01"}, "nothing has changed within this time"),
+        ({"until": "9999-01-01"}, "nothing has changed within this time"),
+    ],
+)
+async def test_an_empty_set_has_no_records(repository, asked, words):
+    page = await repository.ask("ListRecords", metadataPrefix="oai_dc", **asked)
+    assert (page.error, page.words) == ("noRecordsMatch", words)
 
 
 async def test_a_form_is_read_as_a_query_is(pulling, repository):
