@@ -141,6 +141,7 @@ MISTAKES = [
     ("serve --connect", USE, "--connect and --json go with --check"),
     ("resources load a DIR/list.xml -n --publish", USE, "--dry-run goes without --publish"),
     ("relay --database sqlite:///none.db --status --drop a", USE, "--drop goes without --status"),
+    ("relay --database sqlite:///none.db --drop a --forget a", USE, "--forget goes without --drop"),
     ("relay --database sqlite:///none.db --yes", USE, "--yes goes with --drop"),
     ("resources load dataset1 DIR/none.json", USE, "No such file"),
     ("resources load dataset1 DIR/text", NO, "JSON is malformed"),

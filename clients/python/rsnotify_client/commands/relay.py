@@ -82,8 +82,10 @@ def relay(
     With `--status`, `--drop` and `--forget` it may also be the outbox file of a publisher, such as
     `--database sqlite:///outbox.db`, and whatever publishes it may go on meanwhile.
     """
-    if [status, drop is not None, forget is not None].count(True) > 1:
-        raise typer.BadParameter("give only one of --status, --drop and --forget")
+    asked = {"--status": status, "--drop": drop is not None, "--forget": forget is not None}
+    first, *others = [name for name, is_given in asked.items() if is_given] or [""]
+    if others:
+        raise typer.BadParameter(f"{others[0]} goes without {first}")
     if yes and drop is None:
         raise typer.BadParameter("--yes goes with --drop")
     if print_sql:
