@@ -126,7 +126,9 @@ def _peak_bytes(hub: RunningHub) -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
 
-@pytest.mark.parametrize("transport", ["WebSocket", "event stream"])
+@pytest.mark.parametrize(
+    "transport", ["WebSocket", pytest.param("event stream", marks=pytest.mark.evidence)]
+)
 async def test_who_reads_nothing_for_the_send_timeout_is_let_go_and_can_resume(tmp_path, transport):
     async with RunningHub(tmp_path / "data", send_timeout_seconds="1") as hub:
         cursor = (await hub.publish("http://example.com/before"))["until"]

@@ -122,7 +122,11 @@ async def test_a_token_of_a_source_is_rotated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("setting", "path"), [("admin_token", "/api/tokens"), ("metrics_token", "/metrics")]
+    ("setting", "path"),
+    [
+        ("admin_token", "/api/tokens"),
+        pytest.param("metrics_token", "/metrics", marks=pytest.mark.evidence),
+    ],
 )
 async def test_a_token_of_the_operator_is_replaced_in_its_file(tmp_path, setting, path):
     file = tmp_path / "secret"
@@ -180,6 +184,7 @@ async def _all_say(hub: RunningHub, token: str, status: int) -> bool:
     return {said for said, _ in asked} == {status}
 
 
+@pytest.mark.evidence
 async def test_the_password_of_redis_is_replaced(tmp_path):
     password = tmp_path / "password"
     password.write_text("yesterday")
@@ -201,6 +206,7 @@ async def test_the_password_of_redis_is_replaced(tmp_path):
             await until(partial(_publishes, hub))
 
 
+@pytest.mark.evidence
 async def test_a_wrong_password_in_the_file_replaces_no_process(tmp_path):
     password = tmp_path / "password"
     password.write_text("yesterday")

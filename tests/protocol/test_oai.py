@@ -16,6 +16,7 @@ from oaipmh.client import Client
 from oaipmh.error import BadResumptionTokenError, IdDoesNotExistError, NoRecordsMatchError
 from oaipmh.metadata import MetadataRegistry, oai_dc_reader
 
+from tests.support.amount import amount
 from tests.support.running import TOKEN, RunningHub
 
 EMAIL = "admin@hub.example.org"
@@ -191,7 +192,7 @@ async def test_without_the_address_of_somebody_the_hub_says_how_it_is_switched_o
     assert (found.status, b"RSNOTIFY_ADMIN_EMAIL" in found.body) == (404, True)
 
 
-async def test_two_hundred_harvesters_at_once_end_with_everything(hub, harvested):
+async def test_many_harvesters_at_once_end_with_everything(hub, harvested):
     """Those who are asked to come again do so."""
     names = {f"http://example.com/{number}" for number in range(700)}
     await publish(hub, harvested, "created", *(name.rpartition("/")[2] for name in names))
@@ -217,5 +218,5 @@ async def test_two_hundred_harvesters_at_once_end_with_everything(hub, harvested
 
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
-        found = await asyncio.gather(*(harvest(session) for _ in range(200)))
+        found = await asyncio.gather(*(harvest(session) for _ in range(amount(40, evidence=200))))
     assert all(each == names for each in found)

@@ -107,6 +107,7 @@ def test_a_worker_that_is_killed_costs_its_test_alone(tmp_path):
     assert [*found.values()].count(["failure"]) == 3, said
 
 
+@pytest.mark.evidence
 def test_without_a_failure_it_ends_well_and_stops_at_the_first_if_it_is_to(tmp_path):
     good = (
         "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_good(n): print('said')\n"

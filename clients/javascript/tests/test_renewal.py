@@ -19,7 +19,7 @@ RENEWALS = 4
 DENO = (deno(), "run", "--allow-net", "--allow-read")
 WAYS = [
     pytest.param((NODE,), "websocket", id="node-websocket"),
-    pytest.param((NODE,), "sse", id="node-stream"),
+    pytest.param((NODE,), "sse", id="node-stream", marks=pytest.mark.evidence),
     pytest.param((NODE,), "long-poll", id="node-long-poll"),
     *(
         pytest.param(

@@ -360,6 +360,7 @@ def test_of_one_server_no_more_answers_are_open_than_may_be(end):
         fourth.result().close()
 
 
+@pytest.mark.evidence
 def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything():
     most = 40
     with many_at_once() as url:

@@ -139,6 +139,7 @@ def publish(hub: HubProcess, set_name: str, *names: str) -> None:
             publisher.updated(set_name, f"http://example.com/{name}")
 
 
+@pytest.mark.evidence
 async def test_many_resources_and_the_changes_meanwhile_are_the_state_though_it_is_killed(
     real_hub, set_name, tmp_path
 ):

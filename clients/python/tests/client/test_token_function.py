@@ -450,7 +450,14 @@ def check(found: list[str]) -> None:
     assert found == [f"http://example.com/{number}" for number in range(first, first + len(found))]
 
 
-WAYS = ("websocket", "sse", "long-poll", "several", "several by long-poll")
+WAYS = (
+    "websocket",
+    "long-poll",
+    *(
+        pytest.param(way, marks=pytest.mark.evidence)
+        for way in ("sse", "several", "several by long-poll")
+    ),
+)
 
 
 @of_the_session
@@ -528,7 +535,7 @@ async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
 
 
 @of_the_session
-@pytest.mark.parametrize("way", [each for each in WAYS if "long-poll" not in each])
+@pytest.mark.parametrize("way", ["websocket", "sse", "several"])
 async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub, way, caplog):
     """Another token is due, and is not there yet. Each long poll has the newest by itself."""
     allowed = threading.Event()

@@ -200,7 +200,7 @@ async def test_a_package_that_breaks_off_goes_on_where_it_stopped(source, dumps,
         assert sent == (tmp_path / "out" / path.removeprefix("/dumps/")).stat().st_size
 
 
-@pytest.mark.parametrize("lie", ["bytes", "tag"])
+@pytest.mark.parametrize("lie", ["bytes", pytest.param("tag", marks=pytest.mark.evidence)])
 async def test_a_range_that_lies_is_never_taken_for_the_package(source, dumps, tmp_path, lie):
     """What it should have is fetched one by one."""
     dumps.offer("resourcelist", "changelist", "resourcedump")
