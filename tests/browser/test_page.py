@@ -206,7 +206,8 @@ async def test_a_set_that_is_removed_ends_the_view_with_its_reason(page, page_hu
 
 
 async def test_a_shade_at_an_edge_says_that_a_table_goes_on_behind_it(chromium, page_hub, set_name):
-    async with opened(chromium, page_hub, set_name, **PHONE) as page:
+    narrow = {"width": 500, "height": 740}
+    async with opened(chromium, page_hub, set_name, viewport=narrow) as page:
         await view(page, "Overview")
         table = page.locator(".scroll:has(#overview)")
         await expect(page.locator("#overview tr").first).to_be_visible()
