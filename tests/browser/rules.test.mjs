@@ -21,6 +21,7 @@ import {
 } from "../../rsnotify/web/static/minutes.js";
 import { placesOf } from "../../rsnotify/web/static/places.js";
 import { programsOf } from "../../rsnotify/web/static/programs.js";
+import { chosen } from "../../rsnotify/web/static/tree.js";
 
 describe("the entry of a list", () => {
   const table = [
@@ -208,4 +209,25 @@ describe("a place of a violation", () => {
     assert.equal(placesOf("<a><b", [{ path: "/a/b", message: "" }])[0].end, 3);
     assert.deepEqual(placesOf("</a>", [{ path: "/a", message: "" }]), [undefined]);
   });
+});
+
+describe("of a document the tree of the Source follows", () => {
+  const parts = [1, 2, 3].map((number) => `http://hub/.well-known/resourcesync/${number}.xml`);
+  const sets = ["a", "ab", "b"].map((name) => `http://hub/${name}/capabilitylist.xml`);
+  const many = Array.from({ length: 61 }, (_, at) => `http://hub/s${at}/capabilitylist.xml`);
+  const [description, index] = [{ root: "urlset", capability: "description" }, { root: "sitemapindex", capability: "description" }];
+  const set = { below: "http://hub/a/", above: parts[1] };
+  const table = [
+    ["a description: the set", description, sets, set, [sets[0]]],
+    ["a description that does not name the set: nothing", description, sets, { below: "http://hub/c/" }, []],
+    ["a description, no set being chosen: as many as one can read", description, many, undefined, many.slice(0, 60)],
+    ["an index of descriptions: that which names the set", index, parts, set, [parts[1]]],
+    ["an index without the description above the set: nothing", index, parts, { ...set, above: undefined }, []],
+    ["an index of descriptions, no set being chosen: the last", index, many, undefined, many.slice(-5)],
+    ["a Capability List: all", { root: "urlset", capability: "capabilitylist" }, sets, set, sets],
+    ["an index of lists: the newest", { root: "sitemapindex", capability: "changelist" }, many, set, many.slice(-5)],
+  ];
+  for (const [title, head, locs, of, expected] of table) {
+    test(title, () => assert.deepEqual(chosen(locs.map((loc) => ({ loc })), head, of).map(({ loc }) => loc), expected));
+  }
 });

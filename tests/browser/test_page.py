@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from rsnotify.sets.options import SetOptions
+from rsnotify.web.validation import DOCUMENT_BYTES
 from tests.browser.conftest import choose, no_violations, opened, tab_to, use_token, view
 from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
 from tests.support.receivers import Receiver, answers
@@ -27,6 +28,7 @@ FAULTY = """<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"
 UNDONE_MS = 8_000  # in which what is about to be done can be undone
 ROWS = 50  # that the table of the latest changes has
 LONGEST = "http://example.com/" + "x" * (2048 - 19)
+DESCRIPTION = ".well-known/resourcesync"
 HOSTILE = "<img src=x onerror=document.body.remove()><script>alert(1)</script>\u202etxt.exe"
 
 
@@ -754,6 +756,49 @@ async def test_a_document_of_the_tree_that_is_wrong_leads_to_what_is(page, page_
     await expect(page.locator("#tree-says")).to_contain_text("1 of 5 documents is wrong")
     await page.click("#tree a:text-is('1 violation')")
     await expect(page.locator("#violations mark")).to_have_text('change="moved"')
+
+
+def description_of(*locs: str, root: str = "urlset", length: int = 0) -> str:
+    entry = "url" if root == "urlset" else "sitemap"
+    entries = "".join(f"<{entry}><loc>{loc}</loc></{entry}>" for loc in locs)
+    return (
+        f'<{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+        ' xmlns:rs="http://www.openarchives.org/rs/terms/">'
+        f'<rs:md capability="description"/>{entries}</{root}>'
+    ).ljust(length)
+
+
+async def test_of_several_descriptions_the_tree_follows_the_one_that_names_the_set(
+    page, page_hub, set_name
+):
+    """It is so long that the hub does not check it, for which it is not wrong."""
+    parts = [f"{page_hub.url}/{DESCRIPTION}/{number}.xml" for number in (1, 2, 3)]
+    names = (f"{set_name}-before", set_name, f"{set_name}-more")
+    sets = [f"{page_hub.url}/{name}/capabilitylist.xml" for name in names]
+    documents = {
+        f"{page_hub.url}/{DESCRIPTION}": description_of(*parts, root="sitemapindex"),
+        parts[1]: description_of(*sets, length=3 * DOCUMENT_BYTES),
+    }
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(content_type="application/xml", body=documents[route.request.url])
+
+    async def above(route: Route) -> None:
+        found = await (await route.fetch()).text()
+        body = found.replace(f"/{DESCRIPTION}", f"/{DESCRIPTION}/2.xml")
+        await route.fulfill(content_type="application/xml", body=body)
+
+    await page.route(f"**/{DESCRIPTION}**", answer)
+    await page.route(f"**/{set_name}/capabilitylist.xml", above)
+    await view(page, "Validator")
+    await page.click("#draw-source")
+    says = page.locator("#tree-says")
+    await expect(says).to_contain_text("others valid; 1 is too long to be checked here; 4 more are")
+    tree = page.locator("#tree")
+    await expect(tree.locator("> li > ul > li > a")).to_have_text([f"{DESCRIPTION}/2.xml"])
+    named = tree.locator("> li > ul > li")
+    await expect(named).to_contain_text("use `rsnotify validate`")
+    await expect(named.locator("> ul > li > a")).to_have_text([f"{set_name}/capabilitylist.xml"])
 
 
 async def test_the_validator_shows_what_was_asked_last(page):
