@@ -18,9 +18,11 @@ from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.outbound.dialler import Dialler
 from rsnotify.resourcesync.change import misfit
 from rsnotify.resourcesync.document_rules import Violation, check
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.websub.rules import checked_url
 
 DOCUMENT_BYTES = 2 * 1024 * 1024
+OTHERWISE = f"`rsnotify validate {{}}` checks documents of up to {MAX_BYTES} bytes"
 WAITING = 16  # documents that come, wait, or are being checked
 SHOWN = 1_000  # violations that an answer names
 
@@ -85,7 +87,8 @@ class Validation:
             why = f"it answered {answer.status}" if answer.status else answer.note
             raise Rejected(f"{url} cannot be fetched: {why}")
         if not answer.body:
-            raise Rejected(f"{url} is empty, or has more than {DOCUMENT_BYTES} bytes")
+            long = f"has more than {DOCUMENT_BYTES} bytes; {OTHERWISE.format(url)}"
+            raise Rejected(f"{url} is empty, or {long}")
         return answer.body
 
 
@@ -104,7 +107,7 @@ def _url(body: bytes) -> str:
 
 
 async def _read(request: Request) -> bytes:
-    body = await read_body(request, DOCUMENT_BYTES, "use `rsnotify validate`")
+    body = await read_body(request, DOCUMENT_BYTES, OTHERWISE.format("FILE|URL"))
     if not body:
         raise Rejected("send the document as the body of the request")
     return body

@@ -797,7 +797,7 @@ async def test_of_several_descriptions_the_tree_follows_the_one_that_names_the_s
     tree = page.locator("#tree")
     await expect(tree.locator("> li > ul > li > a")).to_have_text([f"{DESCRIPTION}/2.xml"])
     named = tree.locator("> li > ul > li")
-    await expect(named).to_contain_text("use `rsnotify validate`")
+    await expect(named).to_contain_text("`rsnotify validate FILE|URL`")
     await expect(named.locator("> ul > li > a")).to_have_text([f"{set_name}/capabilitylist.xml"])
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 import aiohttp
 import pytest
 
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
 from rsnotify_client.discovery import linked_in_html
 from tests.support.receivers import Receiver, answers
@@ -158,8 +159,13 @@ async def test_so_many_violations_are_named_and_the_others_counted(websub_hub, n
 @pytest.mark.parametrize(("more", "expected"), [(0, 200), (1, 413)])
 async def test_a_document_may_be_so_long(websub_hub, more, expected):
     document = BytesIO(EMPTY.ljust(DOCUMENT_BYTES + more))
-    status, _ = await websub_hub.ask("POST", "/api/validate", data=document)
+    status, answer = await websub_hub.ask("POST", "/api/validate", data=document)
     assert status == expected
+    if status == 413:
+        assert answer["detail"] == (
+            f"the body exceeds {DOCUMENT_BYTES} bytes;"
+            f" `rsnotify validate FILE|URL` checks documents of up to {MAX_BYTES} bytes"
+        )
 
 
 async def test_no_document_is_refused(websub_hub):
@@ -238,7 +244,7 @@ async def test_a_stranger_can_where_the_operator_has_opened_it(tmp_path):
         (("302 Found", b"", {"Location": "http://127.0.0.1/"}), "it answered 302"),
         (("404 Not Found", b"", {}), "it answered 404"),
         (("200 OK", b"", {}), "is empty, or has more than"),
-        (("200 OK", b" " * (DOCUMENT_BYTES + 1), {}), "is empty, or has more than"),
+        (("200 OK", b" " * (DOCUMENT_BYTES + 1), {}), "bytes; `rsnotify validate {url}` checks"),
     ],
 )
 async def test_what_is_no_document_is_told(websub_hub, answer, told):
@@ -246,7 +252,7 @@ async def test_what_is_no_document_is_told(websub_hub, answer, told):
     async with Receiver(get=answers(status_line, body, **headers)) as source:
         status, detail = await validate_named(websub_hub, source.callback)
         assert status == 400
-        assert told in detail
+        assert told.format(url=source.callback) in detail
         assert len(source.asked) == 1
 
 
