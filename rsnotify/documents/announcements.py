@@ -269,8 +269,7 @@ class Announcements:
 
     def _of_description(self) -> Change:
         loc = self._base_url + SOURCE_DESCRIPTION
-        names = [record.name for record in self._journals.sets.values() if not record.private]
-        if DescribedSets(names, self._most_described).parts == 1:
+        if DescribedSets.of(self._journals.sets.values(), self._most_described).parts == 1:
             return Change(loc, "updated", capability="description")
         first = self._base_url + source_description_part(1)
         return Change(first, "updated", capability="description", index=loc)

@@ -53,6 +53,7 @@ from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
 
 KEPT_BYTES = 64 * 1024 * 1024  # of Source Descriptions, or the newest of them
+FEW = 3_000  # sets, which one Source Description can name whatever addresses they have
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}").fullmatch
 
 
@@ -125,14 +126,12 @@ class Descriptions:
         """The public sets as they are known now."""
         revision = self._journals.known.revision
         if self._described[0] != revision:
-            sets = self._journals.sets.items()
-            names = sorted([name for name, record in sets if not record.private])
-            self._described = revision, DescribedSets(names, self._most)
+            self._described = revision, DescribedSets.of(self._journals.sets.values(), self._most)
         return self._described[1]
 
     def above(self, set_name: str) -> str:
         """The path of the Source Description that names a set."""
-        has_one = len(self._journals.sets) <= self._most  # which needs no order
+        has_one = len(self._journals.sets) <= min(self._most, FEW)  # which needs no order
         return SOURCE_DESCRIPTION if has_one else self.sets.described_in(set_name)
 
     async def template(self, form: Form, number: int = 0) -> Template:

@@ -4,8 +4,9 @@ Paths get their base URL when a document is rendered. For Change Lists and Resou
 comes before the entries is here: there may be 50,000 entries.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -30,9 +31,9 @@ from rsnotify.resourcesync.notification import (
     shorten,
     spell_out,
 )
-from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS, MAX_ENTRIES
+from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS, MAX_BYTES, MAX_ENTRIES
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
-from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, open_root
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, escape, open_root
 from rsnotify.sets.options import SetRecord
 
 
@@ -123,27 +124,62 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
+BASE_BYTES = 300  # of a base URL: a host has at most 253
+OF_SET = len('<url><loc>/capabilitylist.xml</loc><rs:md capability="capabilitylist"/></url>')
+OF_ALTERNATE = len('<rs:ln rel="alternate" href="/capabilitylist.xml" type="application/xml"/>')
+OF_DESCRIBEDBY = len('<rs:ln rel="describedby" href=""/>')
+HEAD_BYTES = 64 * 1024  # what stands around the entries, and to spare
+MOST_DESCRIBED = MAX_BYTES - HEAD_BYTES  # bytes of entries in one Source Description
+
+
+def most_bytes_of(record: SetRecord) -> int:
+    """The entry of a set in a Source Description has no more bytes, whatever the base URL."""
+    at = BASE_BYTES + len(f"/{record.name}")
+    size = OF_SET + at
+    if record.sockets_first:
+        size += OF_ALTERNATE + at + len("-ws")
+    if record.describedby is not None:
+        size += OF_DESCRIBEDBY + len(escape(record.describedby).encode())
+    return size
+
+
 class DescribedSets(NamedTuple):
     """The names of all public sets in their order, in as many Source Descriptions as they need."""
 
     names: Sequence[str]
-    most: int = MAX_ENTRIES  # in one of them
+    firsts: Sequence[int] = (0,)  # where in the names each description begins
+
+    @classmethod
+    def of(
+        cls, records: Iterable[SetRecord], most: int = MAX_ENTRIES, size: int = MOST_DESCRIBED
+    ) -> Self:
+        """`most`: sets that one description names; `size`: bytes of its entries."""
+        public = sorted([each for each in records if not each.private], key=attrgetter("name"))
+        firsts, left = [0], size
+        for number, record in enumerate(public):
+            taken = most_bytes_of(record)
+            if number - firsts[-1] == most or taken > left:
+                firsts.append(number)
+                left = size
+            left -= taken
+        return cls([record.name for record in public], firsts)
 
     @property
     def parts(self) -> int:
         """How many Source Descriptions there are; several have an index."""
-        return max(1, -(-len(self.names) // self.most))
+        return len(self.firsts)
 
     def part(self, number: int) -> Sequence[str]:
         """Those that this one names; they are numbered from 1."""
-        return self.names[(number - 1) * self.most : number * self.most]
+        first, *after = self.firsts[number - 1 : number + 1]
+        return self.names[first : after[0] if after else None]
 
     def described_in(self, name: str) -> str:
         """The path of the Source Description that names this set, or would if it were public."""
         if self.parts == 1:
             return SOURCE_DESCRIPTION
         before = bisect_left(self.names, name)
-        return source_description_part(min(before // self.most + 1, self.parts))
+        return source_description_part(bisect_right(self.firsts, before))
 
 
 def source_description(

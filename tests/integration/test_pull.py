@@ -35,7 +35,9 @@ from rsnotify.resourcesync.change import (
     Position,
     render_datetime,
 )
+from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.notification import Interval
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.sets.options import SetOptions, SetRecord
 from tests.support.faults import Losing, out_of_memory
 from tests.support.hubs import submission
@@ -200,6 +202,23 @@ async def test_a_source_description_names_as_many_sets_as_a_document_may_have(cl
         counts = [(await pulling.get(path)).body.count(b"<url>") for path in named]
         assert counts == ([50_000, 1] if parts else [50_000])
         assert (await pulling.get(DESCRIPTION)).body.count(b"<sitemap>") == parts
+
+
+async def test_fewer_sets_with_long_addresses_have_several_source_descriptions(client):
+    described_by = "http://example.com/".ljust(URI_CHARACTERS, "&")
+    async with Pulling(client) as pulling:
+        known = pulling.hub.known
+        for number in range(5_100):
+            name = f"a{number}"  # before the set that is there
+            known.records[name] = SetRecord(
+                name=name, created="", edited="", describedby=described_by
+            )
+        known.revision += 1
+        parts = [(await pulling.get(part(number))).body for number in (1, 2)]
+        assert sum(each.count(b"<url>") for each in parts) == 5_101
+        assert max(map(len, parts)) <= MAX_BYTES
+        up = (await pulling.document(f"/{SET}/capabilitylist.xml")).links[0]
+        assert up.href == f"{BASE}{part(2)}"
 
 
 async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:
