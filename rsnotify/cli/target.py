@@ -112,7 +112,9 @@ def _is_for(url: str, *, is_admins: bool = False) -> bool:
 
 
 def _is_here(url: str) -> bool:
-    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+    with suppress(ValueError):  # where it is no address
+        return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+    return False
 
 
 def _whose(name: str) -> str:

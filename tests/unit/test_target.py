@@ -121,6 +121,8 @@ def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here():
         (HERE, "http://localhost:1", True, True),
         (HERE, "http://localhost.evil.example", False, False),
         ("http://[", ELSEWHERE, False, False),
+        (None, "http://[::1", True, False),
+        (ELSEWHERE, "http://[::1", False, False),
     ],
 )
 def test_a_token_of_the_environment_goes_to_the_hub_that_it_is_for_alone(
