@@ -156,7 +156,8 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         return {"": self}
 
     async def certificate_ends(self) -> float | None:
-        """When that ends which Redis shows to a new connection, in Unix time; None without TLS.
+        """When that ends which Redis shows to a new connection, in Unix time; None without TLS, or
+        if nobody looks at certificates (`ssl_cert_reqs=none`).
 
         An open connection knows only the certificate that it began with.
         """
@@ -171,7 +172,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
             raise judge_error(error) from error
         finally:
             await connection.disconnect(nowait=True)
-        return float(ssl.cert_time_to_seconds(shown["notAfter"]))
+        return float(ssl.cert_time_to_seconds(shown["notAfter"])) if shown else None
 
     async def too_few_sentinels(self) -> str:
         sentinels: Any = self.connection_pool.connection_kwargs.get("sentinels")

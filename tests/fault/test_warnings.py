@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from rsnotify.operation.warnings import why_certificate_ends
+from rsnotify.redis_client import connect
 from tests.support.clock import HOUR, Clock
 from tests.support.faults import OwnRedis
 from tests.support.redis_replicas import replicated
@@ -135,6 +137,15 @@ async def test_a_certificate_of_redis_that_ends_soon_is_a_warning_until_redis_ha
             await has_warning(hub, f"{said}{advice}the hub cannot connect after that")
             context.load_cert_chain(later)
             await has_none_again(hub, "the certificate of Redis does not end soon any more")
+
+
+async def test_a_certificate_that_nobody_looks_at_is_no_warning(tmp_path):
+    async with (
+        RedisServer(tmp_path) as redis,
+        tls_before(redis.port, context_with(ENDED)) as port,
+        connect(f"rediss://localhost:{port}?ssl_cert_reqs=none") as client,
+    ):
+        assert await why_certificate_ends(client) == ""
 
 
 def context_with(certificate: Path) -> ssl.SSLContext:
