@@ -11,6 +11,7 @@ import logging
 import os
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from copy import copy
 from inspect import iscoroutine, iscoroutinefunction
 from math import inf, isfinite
 from pathlib import Path
@@ -128,7 +129,8 @@ class HeldToken:
             )
         else:
             self._function, self._held = given, None
-            self._file = given if isinstance(given, TokenFile) else None
+            if isinstance(given, TokenFile):  # others that were given it look for themselves
+                self._function = self._file = copy(given)
         self._begin()
 
     @classmethod

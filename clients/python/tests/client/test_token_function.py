@@ -278,6 +278,18 @@ def test_a_file_that_was_replaced_is_read_though_nobody_has_refused_its_token(
     assert held.shown() in ("the second", "other")
 
 
+def test_a_file_that_was_replaced_is_read_by_all_clients_that_share_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0)
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    shared = TokenFile(file)
+    clients = HeldToken(shared), HeldToken(shared)
+    assert [held.shown() for held in clients] == ["first"] * 2
+    file.write_text("the second\n")
+    for held in clients:
+        eventually(lambda held=held: held.shown() == "the second")
+
+
 def test_a_file_that_nobody_has_replaced_is_not_read_again_and_seldom_looked_at(tmp_path):
     file = tmp_path / "token"
     file.write_text("first\n")
