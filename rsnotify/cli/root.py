@@ -272,7 +272,7 @@ def _with_advice(error: Any) -> str:
         near = [RENAMED.get(f"{path} {each}", each) for each in get_close_matches(name, known, n=1)]
         message = f"no such option: {name}"
         if having := _neighbours_with(name, error.ctx):
-            message += f" is one of `{'` and `'.join(having)}`"
+            message += f"; it belongs to `{'` and `'.join(having)}`"
         elif near:
             message += f"; did you mean {near[0]}?"
     if (unknown := _NO_COMMAND.match(message)) is not None:

@@ -111,7 +111,7 @@ MISTAKES = [
     (
         "sets add museum --filters",
         USE,
-        "no such option: --filters is one of `rsnotify sets edit`; see rsnotify sets add --help",
+        "no such option: --filters; it belongs to `rsnotify sets edit`; see rsnotify sets add",
     ),
     ("sets add museum --privat", USE, "no such option: --privat; did you mean --private?"),
     ("sets add hub", USE, "reserved for the hub itself"),
