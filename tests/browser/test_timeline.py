@@ -144,6 +144,25 @@ async def test_two_times_of_another_day_turn_the_line_to_it(page, page_hub, set_
     await expect(says(page)).to_have_text(f"{hours[0]} to {hours[1]}: 0 changes.")
 
 
+async def test_of_a_stretch_of_several_days_it_is_said_that_one_of_them_is_drawn(
+    page, page_hub, set_name
+):
+    made = await page_hub.publish("http://example.com/0", set_name=set_name)
+    after = datetime.fromisoformat(made["until"]) + timedelta(hours=1)
+    await page.clock.install(time=after)
+    await page.reload()
+    await expect(says(page)).to_contain_text("1 change;")
+    for hours, words in (
+        (23, f"to {written(after)[11:]}: 1 change."),
+        (72, "1 change of the stretch in these 24 hours."),
+    ):
+        await page.fill("#day-from", written(after - timedelta(hours=hours)))
+        await page.fill("#day-until", written(after))
+        await page.press("#day-until", "Enter")
+        await expect(latest(page)).to_have_text(["http://example.com/0"])
+        await expect(says(page)).to_contain_text(words)
+
+
 @pytest.mark.parametrize(
     ("times", "why", "wrong"),
     [

@@ -139,17 +139,24 @@ function drawChosen(last) {
   });
 }
 
+const sum = (some) => some.reduce((all, each) => all + each, 0);
+
 function describe(drawn, last) {
-  const sum = (some) => some.reduce((all, each) => all + each, 0);
   const most = Math.max(...drawn);
   const at = last - DAY + drawn.indexOf(most) * step;
   const all = !isBegun ? "Not read yet"
-    : chosen ? `${hour(chosen[0])} to ${hour(chosen[1])}: ${counted(sum([...minutes].map(([minute, many]) => (minute > chosen[0] && minute <= chosen[1] ? many : 0))), "change")}`
+    : chosen ? describeStretch(chosen, last)
     : most ? `${counted(sum(drawn), "change")}; most from ${hour(at)} to ${hour(at + step)}: ${number(most)}`
       : "No change in these 24 hours";
   const left = !reached || trouble ? "" : isReading ? " Reading on…" : ` What is shaded, before ${hour(minuteOf(reached))}, is not read yet.`;
   say(the["day-says"], trouble ? `The line cannot be read: ${trouble}` : reached && !most && isReading ? "Reading…" : `${all}.${left}`, trouble !== "");
   the["read-on"].hidden = isReading || (!reached && !trouble);
+}
+
+function describeStretch([from, to], last) {
+  const many = counted(sum([...minutes].map(([minute, each]) => (minute > from && minute <= to ? each : 0))), "change");
+  const isDrawn = from >= last - DAY && to <= last;
+  return isDrawn ? `${hour(from)} to ${hour(to)}: ${many}` : `${many} of the stretch in these 24 hours`;
 }
 
 // --- by hand -------------------------------------------------------------------------------------
