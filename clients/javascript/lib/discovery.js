@@ -287,7 +287,7 @@ async function setsOfHub(web, hub) {
     if (sets.length > SETS_ASKED) break;
     sets.push(...(await described(web, each)).sets);
   }
-  if (sets.length > SETS_ASKED)
+  if (Math.max(sets.length, descriptions.length) > SETS_ASKED)
     console.warn(`${hub} has more than ${SETS_ASKED} sets: only so many are asked`);
   return sets.slice(0, SETS_ASKED);
 }

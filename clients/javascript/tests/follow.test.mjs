@@ -202,6 +202,14 @@ describe("a Source", () => {
     source.answers["/d.xml"] = sets(SETS_ASKED + 1);
     assert.deepEqual(await read("/news", 1), ["1"]);
     assert.deepEqual(warn, [words, words]);
+    source.answers["/d.xml"] = sets(1);
+    const many = (count) => described("/d.xml", ...Array(count - 1).fill("/none.xml"));
+    source.answers["/.well-known/resourcesync"] = many(SETS_ASKED);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, [words, words]);
+    source.answers["/.well-known/resourcesync"] = many(SETS_ASKED + 1);
+    assert.deepEqual(await read("/news", 1), ["1"]);
+    assert.deepEqual(warn, [words, words, words]);
   });
 
   test("is not found by the index of several Source Descriptions, which says so", async () => {

@@ -451,7 +451,7 @@ async def _sets_of_hub(web: Web, hub: str) -> list[str]:
         found += (await _described(web, each))[0]
         if len(found) > MAX_SETS_ASKED:
             break
-    if len(found) > MAX_SETS_ASKED:
+    if max(len(found), len(descriptions)) > MAX_SETS_ASKED:
         log.warning("%s has more than %d sets: only so many are asked", hub, MAX_SETS_ASKED)
     return found[:MAX_SETS_ASKED]
 

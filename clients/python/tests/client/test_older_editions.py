@@ -142,3 +142,22 @@ async def test_a_topic_is_looked_for_in_so_many_sets_of_all_source_descriptions(
             with pytest.raises(Rejected):
                 await discover(session, topic)
     assert ("has more than 100 sets" in caplog.text) is not is_asked
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_of_more_source_descriptions_than_are_read_it_is_said(source, more, caplog):
+    topic = source.loc("news")
+    source.answer(
+        "/news", "x", headers={"Link": f'<{topic}>; rel="self", <{source.loc("hub")}>; rel="hub"'}
+    )
+    count = MAX_SETS_ASKED + more
+    parts = tuple(Entry(source.loc(f"d{number}.xml")) for number in range(count))
+    source.documents["/.well-known/resourcesync"] = render_document(
+        Document("sitemapindex", Md(capability="description"), (), parts)
+    )
+    source.documents["/d0.xml"] = rendered("description", [Entry(source.loc("list.xml"))])
+    named = Entry(topic, md=Md(capability="change-notification"))
+    source.documents["/list.xml"] = rendered("capabilitylist", [named])
+    async with Web() as session:
+        assert (await discover(session, topic)).topic == topic
+    assert ("has more than 100 sets" in caplog.text) is bool(more)
