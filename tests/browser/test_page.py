@@ -143,10 +143,12 @@ async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(ch
         await hub.publish("http://example.com/1")
         await expect(latest(page)).to_have_count(1)
         await hub.kill()
-        await expect(page.locator("#health")).to_contain_text("connection lost")
+        await expect(page.locator("#health")).to_have_text("connection lost; trying again")
+        await expect(page.locator("#health")).to_have_attribute("title", re.compile(hub.url))
         await hub.start()
         await hub.publish("http://example.com/2", "http://example.com/3")
         await expect(page.locator("#health")).to_have_text("live")
+        await expect(page.locator("#health")).to_have_attribute("title", "")
         await hub.publish("http://example.com/4")
         await expect(latest(page).first).to_have_text("http://example.com/4")
         assert await shown(page) == ["4", "3", "2", "1"]

@@ -22,7 +22,7 @@ export async function history(part, limit = PAST) {
   return entries.map(({ loc, md: { change = "", datetime = "" } }) => ({ loc, change, datetime }));
 }
 
-/** `by` has `began()`, `past(changes)`, `notification(changes)`, `state(text, isBad)` and `gap(after, from)`. */
+/** `by` has `began()`, `past(changes)`, `notification(changes)`, `state(text, isBad, why)` and `gap(after, from)`. */
 export function follow(by) {
   heard = by;
   join();
@@ -55,7 +55,7 @@ export async function join() {
 }
 
 function stands({ state, position, error }) {
-  if (state === "waiting") become(`connection lost: ${error.message}; trying again`, true);
+  if (state === "waiting") become("connection lost; trying again", true, error.message);
   else if (state === "catching-up") become("catching up…");
   else {
     cursor = position ?? cursor;
@@ -78,7 +78,7 @@ async function past() {
   }
 }
 
-function become(text, isBad = false) {
+function become(text, isBad = false, why = "") {
   isLost = isBad;
-  heard.state(text, isBad);
+  heard.state(text, isBad, why);
 }

@@ -30,8 +30,9 @@ timeline.open((stretch) => {
 
 following.follow({
   began: timeline.read,
-  state: (text, isBad) => {
+  state: (text, isBad, why) => {
     say(the.health, text, isBad);
+    the.health.title = why;
     look();
     if (!isBad) picture.joined();
   },
