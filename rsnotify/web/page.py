@@ -210,7 +210,7 @@ KEPT = ("allow", "link", "retry-after", "www-authenticate")  # of an error
 LEFT_OUT = (b"accept", b"if-none-match", b"if-modified-since", b"range")
 NO_DOCUMENTS = ("/robots.txt", CHANNELS_PATH)
 DOCUMENT = XML[0]
-TITLES = {404: "There is nothing here", 410: "This is no longer kept"}
+TITLES = {404: "Not found", 410: "This is no longer kept"}
 
 
 class ForBrowsers:

@@ -125,7 +125,7 @@ async def test_a_private_document_is_read_with_the_token_of_the_tab(window, page
     answer = await window.goto(address)
     assert answer is not None
     assert answer.status == 404
-    await expect(window.locator("h1")).to_have_text("There is nothing here")
+    await expect(window.locator("h1")).to_have_text("Not found")
     await window.goto(f"{page_hub.url}/?set={set_name}#token={TOKEN}")
     await expect(window.locator("#is-private")).to_be_visible()
     await window.click("#documents a:text-is('Capability List')")
