@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
 from tests.browser.conftest import opened
-from tests.browser.test_page import FAULTY
+from tests.browser.test_page import FAULTY, UNDONE_MS
 from tests.support.running import TOKEN, RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -215,6 +215,27 @@ async def test_let_a_colleague_publish_and_take_it_back(operator, museum):
     await operator.sees("if this page stays open")
     assert operator.steps <= 10
     await until(is_refused)
+
+
+async def test_take_a_token_back_by_mistake_and_undo_it(operator, museum):
+    _, made = await museum.ask("POST", "/api/tokens", json={"sets": ["maps"]})
+
+    async def ids() -> list[str]:
+        return [each["id"] for each in (await museum.ask("GET", "/api/tokens"))[1]]
+
+    async def is_gone() -> bool:
+        return made["id"] not in await ids()
+
+    await operator.page.clock.install()
+    await operator.press("Admin")
+    await operator.press(f"Revoke {made['id']}")
+    await operator.press(f"Undo Revoke {made['id']}")
+    assert operator.steps <= 6  # three of which gave the token
+    await operator.page.clock.run_for(2 * UNDONE_MS)
+    assert made["id"] in await ids()
+    await operator.press(f"Revoke {made['id']}")
+    await operator.page.clock.run_for(UNDONE_MS)
+    await until(is_gone)
 
 
 async def test_send_a_request_as_a_program_would(operator, museum):
