@@ -1150,6 +1150,34 @@ async def test_the_focus_goes_on_to_the_next_row_if_its_row_leaves(page, page_hu
     await expect(page.locator(f"#set-table a:text-is('{names[2]}')")).to_be_focused()
 
 
+async def test_the_sets_of_the_admin_are_ordered_as_those_of_the_overview(chromium, tmp_path):
+    async with (
+        RunningHub(tmp_path / "data", sets=("set10", "set2", "set1")) as hub,
+        opened(chromium, hub, "set1") as page,
+    ):
+        await use_token(page)
+        await hub.publish("http://example.com/1", set_name="set10")
+        await page.goto(f"{hub.url}/?view=admin")
+        names = page.locator("#set-table a")
+        newest = page.locator("th", has=page.locator(".order:text-is('Last change')"))
+        by_name = page.locator("th", has=page.locator(".order:text-is('Set')"))
+        await expect(names).to_have_text(["set10", "set1", "set2"])
+        await expect(newest).to_have_attribute("aria-sort", "descending")
+        await by_name.locator("button").press("Enter")
+        await expect(names).to_have_text(["set1", "set2", "set10"])
+        await expect(by_name).to_have_attribute("aria-sort", "ascending")
+        await by_name.locator("button").press("Enter")
+        await expect(names).to_have_text(["set10", "set2", "set1"])
+        await newest.locator("button").press("Enter")
+        await page.get_by_role("button", name="Edit set1", exact=True).focus()
+        await hub.publish("http://example.com/1", set_name="set1")
+        row = page.locator("#set-table tr", has=page.locator("a:text-is('set1')"))
+        await expect(row.locator("td").first).to_have_text("1")
+        await expect(names).to_have_text(["set10", "set1", "set2"])  # under a hand they stay
+        await by_name.locator("button").focus()
+        await expect(names).to_have_text(["set1", "set10", "set2"])
+
+
 async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
     names = [f"set{number:02}" for number in range(ADMIN_ROWS + 2)]
     async with RunningHub(tmp_path / "data", sets=tuple(names)) as hub:
@@ -1159,13 +1187,13 @@ async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
             await open_admin(page)
             await expect(page.locator("#set-table a")).to_have_text([names[3]])  # that was chosen
             await page.fill("[aria-label='Find in Sets']", "")
-            for table in ("Sets", "Tokens"):
+            for table, by in (("Sets", ", by last change"), ("Tokens", "")):
                 tools = page.locator(".tools", has=page.get_by_label(f"Find in {table}"))
                 rows = page.locator(f"[role=region][aria-label={table}] tbody tr")
-                await expect(tools.locator("output")).to_have_text(f"1 to 25 of {len(names)}")
+                await expect(tools.locator("output")).to_have_text(f"1 to 25 of {len(names)}{by}")
                 await expect(rows).to_have_count(ADMIN_ROWS)
                 await tools.get_by_text("Next").click()
-                await expect(tools.locator("output")).to_have_text("26 to 27 of 27")
+                await expect(tools.locator("output")).to_have_text(f"26 to 27 of 27{by}")
                 await expect(rows).to_have_count(2)
                 await expect(tools.get_by_text("Next")).to_be_focused()
                 await tools.get_by_text("Next").press("Enter")

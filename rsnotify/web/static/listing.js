@@ -28,8 +28,8 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
     typing = setTimeout(turnTo, TYPING_MS, 0);
   };
 
-  /** These are there now, of so many in all. */
-  function show(items, total) {
+  /** These are there now, of so many in all; `by` says what is on which page. */
+  function show(items, total, by = "") {
     if (first && first >= total) {
       turnTo(total - 1 - ((total - 1) % ROWS));
       return;
@@ -40,12 +40,14 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
     [find.hidden, back.hidden, on.hidden] = [total <= FEW && !find.value && !first, total <= ROWS, total <= ROWS];
     [back.ariaDisabled, on.ariaDisabled] = [first ? null : "true", last < total ? null : "true"];
     say(found, !total ? (find.value ? "None has this in it." : "There are none yet.")
-      : total <= ROWS ? `${number(total)} in all` : `${number(first + 1)} to ${number(last)} of ${number(total)}`);
+      : total <= ROWS ? `${number(total)} in all` : `${number(first + 1)} to ${number(last)} of ${number(total)}${by}`);
   }
 
   return {
+    body,
     show,
     find,
+    again: () => turnTo(0),
     asked: () => ({ search: find.value.trim().toLowerCase(), offset: first, limit: ROWS }),
     /** All are here: show those of them that are asked for. */
     showOf(all, text) {

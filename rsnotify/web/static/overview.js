@@ -4,6 +4,7 @@ import { address } from "./api.js";
 import { ago, copyable, counted, drawn, isStill, keepRows, make, number, row, table, tag, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
 import { live } from "./landing.js";
+import { byName, lastFirst, ordering } from "./order.js";
 import { count, readersOf, watch } from "./status.js";
 
 const SHOWN = 50;
@@ -11,48 +12,33 @@ const TYPING_MS = 200; // after the last key
 const SAMPLES = 40; // of the line of a set, one for each answer of the hub
 const [WIDTH, HEIGHT] = [80, 20];
 
-const names = new Intl.Collator("en", { numeric: true });
 const COLUMNS = [ // how two rows are ordered; the hub itself orders all sets by name and by the last change
-  ["Set", (one, other) => names.compare(one.name, other.name)],
-  ["Last change", (one, other) => names.compare(other.said.newest ?? "", one.said.newest ?? "")],
+  ["Set", byName],
+  ["Last change", (one, other) => lastFirst(one.said, other.said)],
   ["Changes today", (one, other) => other.said.changes_today - one.said.changes_today],
   ["Resources", (one, other) => (other.cells[RESOURCES].value ?? 0) - (one.cells[RESOURCES].value ?? 0)],
   ["Readers now", (one, other) => readersOf(other.said) - readersOf(one.said)],
+  "Since you opened this page",
 ];
-const [NAME, NEWEST, , RESOURCES] = COLUMNS.keys();
+const [, NEWEST, , RESOURCES] = COLUMNS.keys();
 
-const body = table(the.overview, "Sets", ...COLUMNS.map(([title], at) =>
-  make.button({ type: "button", className: "order", onclick: () => order(at) }, title)), "Since you opened this page");
-const heads = [...body.parentElement.tHead.rows[0].cells];
-const { find } = the;
-let timer = 0;
-let by = NEWEST;
-let isReversed = false;
-
-function order(at) {
-  isReversed = at === by && !isReversed;
-  by = at;
+const order = ordering(COLUMNS, NEWEST, () => {
   arrange([...body.rows], false);
   look();
-}
+});
+const body = table(the.overview, "Sets", ...order.heads);
+const { find } = the;
+let timer = 0;
 
-/** Rows in the chosen order. While a hand is on the table, those that are there stay where they are. */
-function arrange(rows, isHeld = body.matches(":hover, :focus-within")) {
-  const compare = COLUMNS[by][1];
-  const sorted = rows.sort((one, other) => compare(one, other) * (isReversed ? -1 : 1) || names.compare(one.name, other.name));
-  const there = isHeld ? [...body.rows].filter((each) => sorted.includes(each)) : [];
-  const wanted = [...there, ...sorted.filter((each) => !there.includes(each))];
-  keepRows(body, wanted, find);
-  heads.forEach((head, at) => { head.ariaSort = at !== by ? null : (at === NAME) === isReversed ? "descending" : "ascending"; });
-}
+const arrange = (rows, isHeld) => keepRows(body, order.arranged(rows, body, isHeld), find);
 
 function show({ sets, now, sets_total: total }) {
   arrange(sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now))));
   const isEmpty = !total && !find.value;
-  if (!find.value && by !== NAME) live(sets);
+  if (!find.value && order.asked() === "newest") live(sets);
   the["no-sets"].hidden = !isEmpty;
   body.closest(".scroll").hidden = isEmpty;
-  say(the.found, total > SHOWN ? `${by === NAME ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`
+  say(the.found, total > SHOWN ? `${order.asked() === "name" ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`
     : total ? `${number(total)} in all` : find.value ? "No set has this in its name." : "");
 }
 
@@ -89,7 +75,7 @@ function sample(found, { changes_today: today }) {
   found.picture.ariaLabel = counted(found.seen, "change");
 }
 
-const look = () => watch(() => ({ limit: SHOWN, search: find.value.trim(), order: by === NAME ? "name" : "newest" }), (status) => {
+const look = () => watch(() => ({ limit: SHOWN, search: find.value.trim(), order: order.asked() }), (status) => {
   problem(status ? "" : "The hub does not answer; trying again.");
   if (status) show(status);
 });

@@ -7,11 +7,21 @@ import { ago, button, counted, make, number, row, size, tag, the } from "./dom.j
 import { opens } from "./fields.js";
 import { set } from "./here.js";
 import { listing } from "./listing.js";
+import { byName, lastFirst, ordering } from "./order.js";
 import { setForm } from "./set_form.js";
 import { readersOf, watch } from "./status.js";
 
-const COLUMNS = ["Set", "Changes today", "Last change", "Readers now", "Takes of Redis", "Actions"];
-const sets = listing("set-table", "Sets", COLUMNS, look, { key: ({ form, name }) => (form ? `form ${name}` : name), made, fill });
+const COLUMNS = [
+  ["Set", byName],
+  ["Changes today", (one, other) => other.changes_today - one.changes_today],
+  ["Last change", lastFirst],
+  ["Readers now", (one, other) => readersOf(other) - readersOf(one)],
+  ["Takes of Redis", (one, other) => (other.bytes ?? 0) - (one.bytes ?? 0)],
+  "Actions",
+];
+const [, , NEWEST] = COLUMNS.keys();
+const order = ordering(COLUMNS, NEWEST, () => sets.again());
+const sets = listing("set-table", "Sets", order.heads, look, { key: ({ form, name }) => (form ? `form ${name}` : name), made, fill });
 const open = new Map(); // the forms, by set
 let shown = []; // what the hub has said last
 let total = 0;
@@ -25,7 +35,7 @@ export function watchSets(by) {
 }
 
 function look() {
-  watch(sets.asked, (status) => {
+  watch(() => ({ ...sets.asked(), order: order.asked() }), (status) => {
     told(status);
     if (!status) return;
     ({ sets: shown, sets_total: total } = status);
@@ -38,13 +48,14 @@ function draw(now = Date.now()) {
   const here = new Set(shown.map(({ name }) => name));
   const forms = (name) => (open.has(name) ? [{ name, form: open.get(name) }] : []);
   const lost = [...open.keys()].filter((name) => !here.has(name)).flatMap(forms);
-  sets.show([...lost, ...shown.flatMap((each) => [{ ...each, now }, ...forms(each.name)])], total);
+  const rows = order.arranged(shown, sets.body).flatMap((each) => [{ ...each, now }, ...forms(each.name)]);
+  sets.show([...lost, ...rows], total, order.asked() === "name" ? ", by name" : ", by last change");
 }
 
 function made({ name, form }) {
   if (form) return make.tr({ className: "opened" }, make.td({ colSpan: 6 }, form));
-  const found = row("", "", "", "", "", [
-    button("Edit", name, ({ target }) => edit(name, target)), " ", button("Remove", name, () => remove(name))]);
+  const found = Object.assign(row("", "", "", "", "", [
+    button("Edit", name, ({ target }) => edit(name, target)), " ", button("Remove", name, () => remove(name))]), { name });
   found.cells[0].replaceWith(make.th({ scope: "row" }, make.a({ href: `?set=${name}` }, name), " ", tag("private")));
   return found;
 }
