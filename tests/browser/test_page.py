@@ -1296,6 +1296,42 @@ async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(page, page
     await until(is_refused)
 
 
+async def test_the_sets_of_a_token_are_offered_and_one_that_is_not_there_is_named_unsent(
+    page, page_hub, set_name
+):
+    for letter in "ab":
+        await page_hub.ask("PUT", f"/api/sets/{set_name}-{letter}")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.method))
+    await use_token(page)
+    await view(page, "Admin")
+    await page.click("#add-token")
+    field = page.locator(".field", has=page.locator("[name=sets]"))
+    offered, wrong = page.locator("#sets-offered option"), field.locator(".wrong")
+
+    async def offers(*values: str) -> None:
+        await expect(offered).to_have_count(len(values))
+        found = await offered.evaluate_all("all => all.map(({ value }) => value)")
+        assert found == list(values)
+
+    await page.fill("[name=sets]", f"{set_name}-")
+    await offers(f"{set_name}-a", f"{set_name}-b")
+    await expect(wrong).to_be_empty()  # it may go on
+    await page.fill("[name=sets]", f"{set_name} {set_name}-b")
+    await offers(f"{set_name} {set_name}-b")
+    await page.fill("[name=sets]", f"nowhere {set_name}-")
+    await expect(wrong).to_have_text("There is no set nowhere.")
+    await expect(page.locator("[name=sets]")).to_have_attribute("aria-invalid", "true")
+    await no_violations(page)
+    await page.keyboard.press("Enter")
+    await expect(wrong).to_have_text(f"There is no set nowhere, nor {set_name}-.")
+    await page.fill("[name=sets]", f"{set_name}-a {set_name}-b")
+    await expect(wrong).to_be_empty()
+    assert "POST" not in sent
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#made-token code")).to_contain_text("rsn_")
+
+
 async def test_what_is_undone_is_not_done(page, page_hub, set_name):
     id_ = await about_to_revoke(page, page_hub, set_name)
     await expect(page.locator("#about-to button")).to_be_focused()

@@ -40,10 +40,15 @@ export function blame(form, message, words = {}) {
     return;
   }
   const { input } = named[0];
-  document.getElementById(`${input.id}-wrong`).textContent = message;
-  input.ariaInvalid = "true";
+  wrong(input, message);
   input.closest("details")?.setAttribute("open", "");
   input.focus();
+}
+
+/** What is wrong with this field, or nothing. */
+export function wrong(input, message) {
+  document.getElementById(`${input.id}-wrong`).textContent = message;
+  input.ariaInvalid = message ? "true" : null;
 }
 
 export function forgive(form) {

@@ -7,6 +7,7 @@ import { button, copyable, day, foreign, make, row, submits, the } from "./dom.j
 import { blame, field, forgive, opens } from "./fields.js";
 import { set } from "./here.js";
 import { listing } from "./listing.js";
+import { namesIn, setNames } from "./set_names.js";
 
 const WORDS = { sets: "sets?", publish: "right", read: "right" }; // by which a refusal names these fields
 const place = the["made-token"];
@@ -51,9 +52,10 @@ async function shownOnce(words, work) {
 }
 
 opens(the["add-token"], the["new-token"], (close) => {
-  const form = make.form({ className: "options", autocomplete: "off", ariaLabel: "Make a token" },
+  const names = setNames(set?.name ?? "");
+  const form = make.form({ className: "options", autocomplete: "off", ariaLabel: "Make a token" }, names.list,
     make.div({ className: "grid" },
-      field({ name: "sets", label: "Sets", help: "Separated by spaces.", input: make.input({ required: true, value: set?.name ?? "" }) }),
+      field({ name: "sets", label: "Sets", help: "Separated by spaces.", input: names.input }),
       field({ name: "note", label: "Note", help: "Who has it, and for what.", input: make.input({ maxLength: 255 }) }),
       field({ name: "expires_days", label: "Expires after days", help: "Empty: never.", input: make.input({ type: "number", min: 1 }) }),
       field({ name: "publish", label: "May publish", input: make.input({ type: "checkbox", checked: true }) }),
@@ -61,14 +63,17 @@ opens(the["add-token"], the["new-token"], (close) => {
     make.output({}),
     make.div({ className: "row" }, make.button({}, "Make it"), make.button({ type: "button", onclick: close }, "Cancel")));
   submits(form, async ({ sets, publish, read, note, expires_days: expires }) => {
-    const content = {
-      sets: sets.value.split(/[\s,]+/).filter(Boolean),
-      rights: [publish, read].filter(({ checked }) => checked).map(({ name }) => name),
-      note: note.value,
-      expires_days: Number(expires.value) || null,
-    };
     try {
-      const found = await ask("POST", "api/tokens", content);
+      if (!await names.judge()) {
+        sets.focus();
+        return;
+      }
+      const found = await ask("POST", "api/tokens", {
+        sets: namesIn(sets.value),
+        rights: [publish, read].filter(({ checked }) => checked).map(({ name }) => name),
+        note: note.value,
+        expires_days: Number(expires.value) || null,
+      });
       forgive(form);
       close();
       shownOnce("Make a token", () => found);
