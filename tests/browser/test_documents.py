@@ -49,6 +49,16 @@ async def test_from_the_source_description_links_lead_to_each_change(window, pag
     assert "format=xml" in window.url
 
 
+async def test_the_entries_stand_on_the_same_ground_as_what_is_said_of_the_document(
+    window, page_hub, set_name
+):
+    await window.goto(f"{page_hub.url}/{set_name}/capabilitylist.xml")
+    await expect(window.locator("tbody tr")).not_to_have_count(0)
+    ground = "cards => cards.map(each => getComputedStyle(each).backgroundColor)"
+    above, below = await window.locator("#content > .card").evaluate_all(ground)
+    assert above == below
+
+
 async def test_what_more_there_is_of_an_entry_has_room(window, page_hub, set_name):
     change = {"loc": "http://example.com/a", "change": "updated", "length": 5, "type": "text/plain"}
     change["hash"] = f"md5:{'0' * 32}"
