@@ -159,6 +159,8 @@ def credential_for(url: str, data: Path) -> Credential:
         return none
     ours = data / "admin-token"
     if not ours.exists():
+        if none is not NONE:
+            return Credential(None, f"{none.origin}; there is no {ours}, either")
         advice = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
         return Credential(None, f"none was sent, for there is no {ours}: {advice}")
     from rsnotify.process.admin_token import read_admin_token

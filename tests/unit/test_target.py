@@ -165,6 +165,16 @@ def test_without_a_token_where_it_was_looked_for_is_told():
     assert credential_for(HERE, Path("nowhere")) == nobody
 
 
+def test_a_token_that_was_kept_back_is_told_where_there_is_none_of_this_machine(monkeypatch):
+    monkeypatch.setenv("RSNOTIFY_URL", ELSEWHERE)
+    monkeypatch.setenv("RSNOTIFY_TOKEN", "secret")
+    said = (
+        f"none was sent, for RSNOTIFY_TOKEN is for {ELSEWHERE}: set RSNOTIFY_URL={HERE}, and "
+        "RSNOTIFY_TOKEN to a token of that hub; there is no nowhere/admin-token, either"
+    )
+    assert credential_for(HERE, Path("nowhere")) == (None, said)
+
+
 def test_a_file_that_is_named_is_read_anew_when_it_is_asked(tmp_path, monkeypatch):
     file = tmp_path / "token"
     file.write_text("first\n")
