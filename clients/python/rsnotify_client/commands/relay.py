@@ -135,6 +135,10 @@ class RelayStatus(NamedTuple):
     refused_sets: list[RefusedChanges]
 
     def exit_status(self, max_behind: float) -> int:
+        """
+        >>> [RelayStatus(1, "", behind, [], 0, []).exit_status(300) for behind in (300.0, 300.1)]
+        [0, 1]
+        """
         return 1 if self.refused or self.behind_seconds > max_behind else 0
 
     def verdict(self, max_behind: float) -> str:
