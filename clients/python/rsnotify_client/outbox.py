@@ -32,7 +32,7 @@ _COLUMNS = """
     set_name VARCHAR(64){exact} NOT NULL,
     kind VARCHAR(9) NOT NULL DEFAULT 'change',
     body {text} NOT NULL,
-    queued_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    queued_at {moment} NOT NULL DEFAULT CURRENT_TIMESTAMP,
     batch_key CHAR(32)
 """
 _REFUSED_COLUMNS = """
@@ -52,6 +52,12 @@ _IDS = {
 _TEXTS = {"postgresql": "TEXT", "mysql": "MEDIUMTEXT CHARACTER SET utf8mb4", "sqlite": "TEXT"}
 _EXACT = {"postgresql": "", "mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "sqlite": ""}
 """Else MySQL takes a wrong name in capitals for the set, and each stands in the other's way."""
+_MOMENTS = {
+    "postgresql": "TIMESTAMP WITH TIME ZONE",
+    "mysql": "TIMESTAMP",
+    "sqlite": "TIMESTAMP",
+}
+"""Else PostgreSQL keeps what the clock shows in the zone of the application's session."""
 
 INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
 DROP = "DROP TABLE IF EXISTS rsnotify_outbox"
@@ -199,7 +205,7 @@ def _known(names: Sequence[str]) -> Database | None:
 
 def statements(database: Database) -> list[str]:
     """The statements that create the tables and their indexes, one by one."""
-    kinds = {"text": _TEXTS[database], "exact": _EXACT[database]}
+    kinds = {"text": _TEXTS[database], "exact": _EXACT[database], "moment": _MOMENTS[database]}
     columns = _COLUMNS.format(**kinds)
     refused = _REFUSED_COLUMNS.format(**kinds)
     refused = f"CREATE TABLE IF NOT EXISTS rsnotify_refused ({refused})"
@@ -282,11 +288,15 @@ LEAD: dict[Database | None, str] = {
 }
 """Held by the connection until it ends."""
 
-OF_SESSION: dict[Database | None, str] = {
-    # Else InnoDB locks the gaps between rows too: a writer may end in a deadlock.
-    "mysql": "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+OF_SESSION: dict[Database | None, tuple[str, ...]] = {
+    "mysql": (
+        # Else InnoDB locks the gaps between rows too: a writer may end in a deadlock.
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        # Else it gives times in the zone of the server, and does not name that.
+        "SET SESSION time_zone = '+00:00'",
+    ),
     # Else texts of a database without an encoding (SQL_ASCII) are bytes.
-    "postgresql": "SET SESSION client_encoding TO 'UTF8'",
+    "postgresql": ("SET SESSION client_encoding TO 'UTF8'",),
 }
 """Said once to each session of ours."""
 BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"
@@ -307,7 +317,7 @@ class NoOutbox(OutboxError):
 
 
 class WaitingChanges(NamedTuple):
-    """How many changes of one set and kind wait, and since when."""
+    """How many changes of one set and kind wait, and since when, in UTC."""
 
     set_name: str
     kind: str
@@ -397,7 +407,7 @@ class OutboxTable:
         """The changes that wait by channel, the channel with the oldest change first."""
         with self._transaction(writes=False) as execute:
             rows = execute(BY_CHANNEL)
-        return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
+        return [WaitingChanges(name, kind, count, _in_utc(at)) for name, kind, count, at in rows]
 
     def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
         """Count changes that are given up, and keep the last of them with its reason."""
@@ -498,9 +508,10 @@ class OutboxTable:
     def _connected(self) -> Any:
         connection = self._connect()
         self._database = _known(packages_of(connection))
-        if (statement := OF_SESSION.get(self._database)) is not None:
+        if statements := OF_SESSION.get(self._database):
             execute = Execute(connection)
-            execute(statement)
+            for statement in statements:
+                execute(statement)
             execute.close()
             connection.commit()
         return connection
@@ -537,6 +548,17 @@ class OutboxTable:
     def _with_advice(self, text: str) -> str:
         """The message of the driver, and what to do."""
         return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
+
+
+def _in_utc(at: datetime | str) -> str:
+    """A time as a driver gives it; without a zone it is in UTC.
+
+    >>> _in_utc("2026-11-29 08:30:00"), _in_utc(datetime.fromisoformat("2026-11-29T09:30:00+01:00"))
+    ('2026-11-29T08:30:00+00:00', '2026-11-29T08:30:00+00:00')
+    """
+    found = datetime.fromisoformat(at) if isinstance(at, str) else at
+    found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    return found.isoformat(timespec="seconds")
 
 
 def says_no_table(text: str) -> bool:

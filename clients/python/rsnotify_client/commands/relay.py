@@ -8,7 +8,7 @@ import logging
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from time import time
 from typing import Annotated, NamedTuple
@@ -197,9 +197,7 @@ def _waiting(table: OutboxTable) -> tuple[int, str | None, float, list[WaitingCh
 
 
 def _seconds(text: str) -> float:
-    """As the database writes it; without a zone it is in UTC."""
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def show_status(database: str, *, json: bool, max_behind: float) -> int:

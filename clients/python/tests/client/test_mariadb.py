@@ -1,11 +1,12 @@
 """An outbox in MariaDB, the server itself: its table, its relays, TLS, and whole stories."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.outbox import OutboxError
+from rsnotify_client.outbox import Outbox, OutboxError
 from rsnotify_client.relay import table_of
 from tests.evidence.soak import databases
 from tests.support import mariadb
@@ -33,6 +34,19 @@ def test_a_hub_holds_what_is_public_in_mariadb(real_hub, database, orm):
     assert ended.outcomes["killed"] > 2
     assert ended.hubs_killed > 0
     assert ended.outcomes["rolled back"] > 20
+
+
+def test_what_waits_is_dated_in_utc_whatever_zone_the_server_and_the_application_have(database):
+    databases.prepare(database)
+    with closing(databases.connect(database)) as application, closing(table_of(database)) as table:
+        for each in ("GLOBAL time_zone = '+02:00'", "time_zone = '-05:00'", "timestamp = 1e9"):
+            application.cursor().execute(f"SET {each}")
+        Outbox().created(application, "a", "1")
+        application.commit()
+        (found,) = table.waiting_by_channel()
+        assert table.drop("a") == 1
+        application.cursor().execute("SET GLOBAL time_zone = 'SYSTEM'")
+    assert found.since == "2001-09-09T01:46:40+00:00"
 
 
 # TLS ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC
 from typing import Any
 from urllib.parse import quote
 
@@ -396,3 +397,16 @@ def test_a_database_without_an_encoding_is_read_as_utf_8(server, connect):
         assert batch is not None
         assert b"http://example.com/\xc3\xbc" in batch.changes[0]
         assert table.remove(batch, batch.ids) == 1
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "UTC"])
+def test_what_waits_is_dated_in_utc_whatever_zone_the_sessions_have(outbox, zone):
+    """The application's and the relay's: a server gives them that of its machine."""
+    in_zone = f"{outbox}?options={quote(f'-c TimeZone={zone}')}"
+    with closing(table_of(in_zone)) as table, psycopg.connect(in_zone) as application:
+        Outbox().created(application, "a", "1")
+        (queued_at,) = application.execute("SELECT CURRENT_TIMESTAMP").fetchone() or ()
+        application.commit()
+        (found,) = table.waiting_by_channel()
+        assert table.drop("a") == 1
+    assert found.since == queued_at.astimezone(UTC).isoformat(timespec="seconds")
