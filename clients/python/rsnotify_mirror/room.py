@@ -22,6 +22,7 @@ from rsnotify_mirror.plan import Options
 
 PIECES_A_SECOND = 10
 LEAST_PIECE_BYTES = 4_096
+MAKE_ROOM = "make room"
 
 
 class NoRoom(Refused):
@@ -29,10 +30,19 @@ class NoRoom(Refused):
 
 
 class LengthLimit(NamedTuple):
-    """How long a file may be, and why not longer."""
+    """How long a file may be, why not longer, and what to do about that."""
 
     length: int
     why: str
+    advice: str
+
+
+class NothingFits(OSError):
+    """Nothing more has room in the copy; `advice` is what to do."""
+
+    def __init__(self, limit: LengthLimit) -> None:
+        super().__init__(errno.ENOSPC, limit.why)
+        self.advice = limit.advice
 
 
 class RoomShare:
@@ -66,14 +76,15 @@ class CopyRoom:
         shares = self._shares if shares is None else shares
         free = shutil.disk_usage(self._directory).free - self._keep_free
         to_come = sum(each.to_come for each in shares)
-        why = "the disk has no more room"
+        why, advice = "the disk has no more room", MAKE_ROOM
         if self._keep_free:
             why += f": {self._keep_free:,} bytes of it are kept free (--keep-free)"
-        yield LengthLimit(free - to_come + begun, why)
+            advice = f"{MAKE_ROOM} or give a smaller --keep-free"
+        yield LengthLimit(free - to_come + begun, why, advice)
         if self._max_size is not None:
             grows = sum(each.growth for each in shares)
             left = self._max_size - self._held - grows + replaced
-            yield LengthLimit(left, self._why_size())
+            yield LengthLimit(left, self._why_size(), "give a larger --max-size")
 
     def _why_size(self) -> str:
         return f"the copy may have {self._max_size:,} bytes (--max-size)"
@@ -93,7 +104,7 @@ class CopyRoom:
         if (1 if length is None else length) <= limit.length or length == 0:
             return
         if limit.length <= 0:
-            raise OSError(errno.ENOSPC, limit.why)
+            raise NothingFits(limit)
         raise NoRoom(
             f"{loc} has {length:,} bytes, and there is room for {limit.length:,}: {limit.why}"
         )

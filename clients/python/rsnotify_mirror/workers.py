@@ -21,6 +21,7 @@ from rsnotify_client.web import Unreachable
 from rsnotify_mirror.fetch import Mismatch
 from rsnotify_mirror.plan import CERTAIN, FIRST_SECONDS, Options
 from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.room import MAKE_ROOM, NothingFits
 from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import Store
 
@@ -357,7 +358,8 @@ class Workers:
             row, problem, NOT_IN_THIS_RUN if self._gives_up else time() + LATER_SECONDS
         )
         if error.errno in FULL:
+            advice = error.advice if isinstance(error, NothingFits) else MAKE_ROOM
             self.problem = InvalidSettings(
-                f"{problem}: make room, then start again; nothing is lost"
+                f"{problem}: {advice}, then start again; nothing is lost"
             )
         return Event("failed", row.loc, row.path, problem=problem)

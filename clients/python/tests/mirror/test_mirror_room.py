@@ -103,8 +103,9 @@ async def test_a_copy_that_is_full_ends_its_mirror_and_goes_on_when_it_may(site,
     for name in "abc":
         site.add(name, b"12345")
     site.list_resources()
+    advice = "give a larger --max-size, then start again"
     with pytest.raises(
-        InvalidSettings, match=r"the copy may have 10 bytes .--max-size.: make room"
+        InvalidSettings, match=rf"the copy may have 10 bytes .--max-size.: {advice}"
     ):
         await once(site, tmp_path, max_size=10)
     assert len(files(tmp_path)) == 2
@@ -171,7 +172,8 @@ async def test_a_disk_without_room_ends_a_mirror_before_it_is_full(site, disk):
     with State(disk) as state:
         state.commit()
     free = CopyRoom(disk, Options()).left().length
-    with pytest.raises(InvalidSettings, match=r"kept free .--keep-free.: make room"):
+    advice = "make room or give a smaller --keep-free, then start again"
+    with pytest.raises(InvalidSettings, match=rf"kept free .--keep-free.: {advice}"):
         await once(site, disk, keep_free=free)
     assert CopyRoom(disk, Options()).left().length > free / 2
 
