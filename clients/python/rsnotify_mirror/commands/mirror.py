@@ -588,8 +588,10 @@ def _say_plan(state: State, *, json: bool) -> None:
     while after is not None:
         rows, after = state.due(float("inf"), after, PLANNED_AT_ONCE, ())
         for row in rows:
-            what = "delete" if row.wanted.is_deleted else "fetch"
-            _say_planned(what, row.loc, row.path, json=json)
+            if not row.wanted.is_deleted:
+                _say_planned("fetch", row.loc, row.path, json=json)
+            elif row.have is not None:  # else the copy never had it
+                _say_planned("delete", row.loc, row.path, json=json)
 
 
 def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:

@@ -550,6 +550,17 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
         assert status == 1
 
 
+async def test_a_dry_run_deletes_nothing_that_the_copy_never_had(tmp_path):
+    async with Source() as source:
+        source.add("a.txt", b"a")
+        source.add("b.txt", b"b")
+        source.list_resources()
+        source.change("a.txt", None)  # which the Resource List still has
+        words = ("mirror", source.url + CAPABILITIES, str(tmp_path / "copy"), "--dry-run")
+        said = await rsnotify(*words)
+        assert (said.status, said.out) == (0, f"would fetch {source.loc('b.txt')}\n")
+
+
 async def test_headers_and_cookies_are_sent_and_each_request_is_logged(tmp_path):
     log, jar, copy = (tmp_path / name for name in ("log", "cookies.txt", "copy"))
     jar.write_text("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\ta\tb\n")
