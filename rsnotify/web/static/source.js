@@ -4,9 +4,8 @@ import { address, documentsOf, HOME, read, SOURCE_DESCRIPTION } from "./api.js";
 import { parseDocument } from "./client/rsnotify.js";
 import { counted, make, number, say, the } from "./dom.js";
 import { set } from "./here.js";
-import { ABOVE, chosen } from "./tree.js";
+import { ABOVE, chosen, MOST } from "./tree.js";
 
-const MOST = 60; // documents of a tree
 const TOO_LONG = 413;
 
 let left = 0; // documents that may still be read

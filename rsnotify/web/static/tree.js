@@ -1,6 +1,6 @@
 /** What of a document a tree of the Source follows. Nothing here knows the page. */
 
-const MOST = 60; // of the entries of one document
+export const MOST = 60; // documents of a tree: no more entries of one are listed
 const CHILDREN = 5; // of an index
 export const ABOVE = ["description", "capabilitylist"]; // what names other documents, besides an index
 
