@@ -591,6 +591,42 @@ async def test_a_hub_begins_with_a_picture_in_which_its_changes_move(chromium, t
         await expect(page.locator("body")).to_have_attribute("data-flown", "2")
 
 
+async def test_the_line_of_any_set_is_followed_cut_and_joined_again_at_the_landing(
+    chromium, tmp_path
+):
+    """By keyboard, and then another one with the mouse."""
+    async with (
+        RunningHub(tmp_path / "data", sets=("maps", "museum", "photographs")) as hub,
+        opened(chromium, hub, "maps") as page,
+    ):
+        await page.goto(f"{hub.url}/")
+        await use_token(page)
+        landing, said, cut = (page.locator(each) for each in ("#landing", "#line-says", "#cut-line"))
+        museum, maps = (
+            landing.get_by_role("button", name=f"Follow {name}") for name in ("museum", "maps")
+        )
+        await expect(cut).to_be_hidden()
+        await museum.press("Enter")
+        await expect(museum).to_have_attribute("aria-pressed", "true")
+        await expect(said).to_have_text("This page follows museum now.")
+        await cut.press("Enter")
+        await hub.publish("http://example.com/1", set_name="maps")  # nothing of this one is missing
+        await landing.get_by_role("button", name="Make five changes").press("Enter")
+        await page.click("dialog button:text-is('Publish them')")
+        await expect(landing.locator(".missing")).to_have_text("5 missing")
+        await no_violations(page)
+        await cut.press("Enter")
+        await expect(said).to_contain_text(re.compile(r"^5 missing → 0, in [\d,]+ ms: 5 changes "))
+        await expect(landing.locator(".missing")).to_have_text("5 → 0 missing")
+        await maps.click()
+        await expect(said).to_have_text("This page follows maps now.")
+        await expect(museum).to_have_attribute("aria-pressed", "false")
+        await expect(landing.locator(".missing")).to_be_empty()
+        await maps.click()
+        await expect(cut).to_be_hidden()
+        await expect(said).to_be_empty()
+
+
 # Debugger, validator ------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ export const PAST = 50; // changes that are shown of what was before
 export let cursor = null; // everything up to it has been handed on
 export let isLost = false; // nothing comes now
 let heard = {};
+let name = set?.name; // of the set that is followed
 let leaving = new AbortController();
 let begun = null; // where this page began
 let hasPast = false;
@@ -18,13 +19,15 @@ let hasPast = false;
 /** `from` a position or `until` one; so many changes at most. */
 export async function history(part, limit = PAST) {
   const query = new URLSearchParams({ ...part, limit });
-  const { entries } = parseDocument(await read(address(`${set.name}/changelist.xml?${query}`)));
+  const { entries } = parseDocument(await read(address(`${name}/changelist.xml?${query}`)));
   return entries.map(({ loc, md: { change = "", datetime = "" } }) => ({ loc, change, datetime }));
 }
 
-/** `by` has `began()`, `past(changes)`, `notification(changes)`, `state(text, isBad, why)` and `gap(after, from)`. */
-export function follow(by) {
+/** `by` has `notification(changes)`, `state(text, isBad, why)` and `gap(after, from)`; and, for what was before, `began()` and `past(changes)`. */
+export function follow(by, other = name) {
+  leaving.abort();
   heard = by;
+  if (other !== name) [name, cursor, begun, hasPast] = [other, null, null, false];
   join();
 }
 
@@ -45,7 +48,7 @@ export async function join() {
     onState: (state) => { if (!signal.aborted) stands(state); },
   };
   try {
-    for await (const { until, timed } of notifications(channelOf(set.name), options)) {
+    for await (const { until, timed } of notifications(channelOf(name), options)) {
       cursor = until;
       heard.notification(timed.map(({ position, change: { change = "", loc } }) => ({ loc, change, datetime: position })));
     }
@@ -61,9 +64,9 @@ function stands({ state, position, error }) {
     cursor = position ?? cursor;
     if (begun === null) {
       begun = position;
-      heard.began();
+      heard.began?.();
     }
-    if (!hasPast) past();
+    if (!hasPast && heard.past) past();
     become("live");
   }
 }

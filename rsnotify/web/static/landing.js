@@ -1,7 +1,11 @@
 /** The hub as a living picture: what Sources publish goes through the sets that changed last to those who read them. */
 
+import { get } from "./api.js";
+import { counted, drawn, say, the } from "./dom.js";
 import { fly, holds } from "./dots.js";
-import { counted, drawn, the } from "./dom.js";
+import * as following from "./following.js";
+import { ownLine } from "./own_line.js";
+import { token } from "./token.js";
 
 const PLACES = [2, 1, 3, 0, 4]; // for sets, from the middle
 const [STEP, FIRST, LETTERS] = [34, 24, 20]; // between two sets, to the first, of a name that fits
@@ -12,16 +16,22 @@ const READERS = [ // how a set is read, and the readers of a channel that do so
 ];
 const middle = FIRST + STEP * PLACES[0];
 const readerAt = (at) => middle + (at - 1) * 56;
+const [SOURCES_END, SET, SET_END, READERS_BEGIN] = [80, 166, 306, 392]; // from left to right
 const curve = (x, y, toX, toY) => `M${x},${y} C${(x + toX) / 2},${y} ${(x + toX) / 2},${toY} ${toX},${toY}`;
 
 const lines = drawn("g");
+const own = drawn("path", { class: "own" });
+const missing = drawn("text", { class: "missing", x: (SET_END + READERS_BEGIN) / 2 });
 const dots = drawn("g", { class: "dots" });
-const picture = drawn("svg", { viewBox: `0 0 480 ${STEP * PLACES.length + 14}`, class: "picture", role: "img",
-  "aria-label": "Sources publish to sets; each set has its readers. A dot is a change." }, lines, dots);
-const readers = READERS.map(([name], at) => ({ name, count: box(392, readerAt(at), 84, 36, name, "–") }));
+const picture = drawn("svg", { viewBox: `0 0 480 ${STEP * PLACES.length + 14}`, class: "picture", role: "group",
+  "aria-label": "Sources publish to sets; each set has its readers. A dot is a change." }, lines, own, dots);
+const readers = READERS.map(([name], at) => ({ name, count: box(READERS_BEGIN, readerAt(at), 84, 36, name, "–") }));
 box(4, middle, 76, 44, "Sources");
 const places = [];
+let chosen = null; // the place of the set that this page follows
+let line = null; // over which it does
 
+picture.append(missing);
 the.landing.prepend(picture);
 holds(the.hold, dots);
 
@@ -35,18 +45,77 @@ function box(x, y, width, height, first, second) {
 
 function place(at) {
   const y = FIRST + PLACES[at] * STEP;
-  const name = drawn("text", { x: 236, y: y + 4 });
-  const ways = READERS.map((_, to) => drawn("path", { d: `${curve(80, middle, 166, y)} L306,${y} ${curve(306, y, 392, readerAt(to)).replace("M", "L")}` }));
+  const name = drawn("text", { x: (SET + SET_END) / 2, y: y + 4 });
+  const ends = READERS.map((_, to) => curve(SET_END, y, READERS_BEGIN, readerAt(to)));
+  const ways = ends.map((end) => drawn("path", { d: `${curve(SOURCES_END, middle, SET, y)} ${end.replace("M", "L")}` }));
   lines.append(...ways);
-  picture.append(drawn("rect", { x: 166, y: y - 13, width: 140, height: 26, rx: 8 }), name);
-  return { set: "", name, ways, today: null };
+  const button = drawn("g", { role: "button", tabindex: 0, "aria-pressed": false },
+    drawn("rect", { x: SET, y: y - 13, width: SET_END - SET, height: 26, rx: 8 }), name);
+  const made = { set: "", y, name, ways, button, end: ends[0], today: null };
+  button.onclick = () => choose(made);
+  button.onkeydown = (event) => {
+    if (![" ", "Enter"].includes(event.key)) return;
+    event.preventDefault();
+    choose(made);
+  };
+  missing.before(button);
+  return made;
+}
+
+/** Follow the set that stands there, and no other; chosen again, none. */
+function choose(found) {
+  line?.leave();
+  line = null;
+  chosen?.button.setAttribute("aria-pressed", false);
+  chosen = found === chosen ? null : found;
+  missing.textContent = "";
+  own.setAttribute("d", chosen?.end ?? "");
+  the["cut-line"].hidden = !chosen;
+  the["try-line"].hidden = true;
+  if (!chosen) {
+    say(the["line-says"], "");
+    return;
+  }
+  chosen.button.setAttribute("aria-pressed", true);
+  missing.setAttribute("y", Math.max(12, (chosen.y + readerAt(0)) / 2 - 6));
+  the["cut-line"].disabled = true;
+  follow(chosen);
+}
+
+async function follow(found) {
+  const { set, ways } = found;
+  const mine = ownLine(set, { picture, dots, own: ways[0], others: () => found.read, missing,
+    cut: the["cut-line"], work: the["line-says"], five: the["try-line"] });
+  line = mine;
+  say(the["line-says"], `Connecting to ${set}…`);
+  following.follow({
+    state: (text, isBad) => {
+      const isNews = the["cut-line"].disabled || the["line-says"].classList.contains("bad");
+      if (text === "live" && isNews) say(the["line-says"], `This page follows ${set} now.`);
+      else if (isBad && text !== "cut by you") say(the["line-says"], `${set}: ${text}`, true);
+      if (!isBad) mine.joined();
+    },
+    gap: mine.gap,
+    notification: (those) => mine.arrived(those.length),
+  }, set);
+  const rights = token() ? await get("api/rights", { name: set }).catch(() => ({})) : {};
+  if (line === mine) the["try-line"].hidden = !rights.publish;
+}
+
+/** What the hub says of the set that this page follows. */
+export function told(sets) {
+  if (!chosen) return;
+  const found = sets.find(({ name }) => name === chosen.set);
+  if (found) line.seen(found.newest ?? "");
 }
 
 /** `sets` as the hub's status has them, those first that changed last. */
 export function live(sets) {
-  const shown = sets.slice(0, PLACES.length);
-  while (places.length < shown.length) places.push(place(places.length));
-  const free = places.filter(({ set }) => !shown.some(({ name }) => name === set));
+  const kept = sets.filter(({ name }) => name === chosen?.set); // what is followed stays where it is
+  const others = sets.filter((each) => !kept.includes(each)).slice(0, PLACES.length - (chosen ? 1 : 0));
+  const shown = [...kept, ...others];
+  while (places.length < others.length + (chosen ? 1 : 0)) places.push(place(places.length));
+  const free = places.filter((each) => each !== chosen && !shown.some(({ name }) => name === each.set));
   for (const set of shown) {
     const found = places.find((each) => each.set === set.name) ?? settle(free.shift(), set.name);
     move(found, set);
@@ -60,6 +129,7 @@ export function live(sets) {
 
 function settle(found, name) {
   found.name.textContent = name.length > LETTERS ? `${name.slice(0, LETTERS - 1)}…` : name;
+  found.button.setAttribute("aria-label", `Follow ${name}`);
   return Object.assign(found, { set: name, today: null });
 }
 
@@ -67,5 +137,7 @@ function move(found, { changes_today: today, channels }) {
   const came = found.today === null ? 0 : Math.max(0, today - found.today);
   found.today = today;
   const [{ readers: now }] = channels;
-  fly(dots, came, found.ways.filter((_, at) => at === READERS.length - 1 || READERS[at][1](now) > 0));
+  found.read = found.ways.filter((_, at) => at === READERS.length - 1 || READERS[at][1](now) > 0);
+  if (found === chosen) found.read = found.read.filter((way) => way !== found.ways[0]);
+  else fly(dots, came, found.read); // those of the set that is followed came over this page's line
 }

@@ -3,7 +3,7 @@
 import { address } from "./api.js";
 import { ago, copyable, counted, drawn, isStill, keepRows, make, number, row, table, tag, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
-import { live } from "./landing.js";
+import { live, told } from "./landing.js";
 import { byName, lastFirst, ordering } from "./order.js";
 import { count, readersOf, watch } from "./status.js";
 
@@ -36,6 +36,7 @@ function show({ sets, now, sets_total: total }) {
   arrange(sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now))));
   const isEmpty = !total && !find.value;
   if (!find.value && order.asked() === "newest") live(sets);
+  told(sets);
   the["no-sets"].hidden = !isEmpty;
   body.closest(".scroll").hidden = isEmpty;
   say(the.found, total > SHOWN ? `${order.asked() === "name" ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`
