@@ -332,6 +332,32 @@ async def test_the_overview_has_what_happens_in_each_set(chromium, page_hub, set
         await expect(link).to_be_focused()
 
 
+async def test_what_has_no_column_on_a_narrow_screen_stands_below_the_name(
+    chromium, page_hub, set_name
+):
+    """On a telephone, and with 200 % zoom in a window of 1280 pixels."""
+    await page_hub.publish("http://example.com/1", "http://example.com/2", set_name=set_name)
+    async with opened(chromium, page_hub, set_name) as page:
+        await view(page, "Overview")
+        await page.fill("#find", set_name)
+        row = page.locator("#overview tr", has=page.locator(f"a:text-is('{set_name}')"))
+        words, small_line = row.get_by_text("2 resources · 0 readers"), row.get_by_role("img")
+        await expect(words).to_have_count(1)
+        for width, is_in_words in (
+            (390, True),
+            (480, True),
+            (481, False),
+            (640, False),
+            (641, False),
+        ):
+            await page.set_viewport_size({"width": width, "height": 800})
+            await expect(words).to_be_visible(visible=is_in_words)
+            await expect(row.locator("td").nth(2)).to_be_visible(visible=not is_in_words)
+            await expect(small_line).to_have_count(1)
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await no_violations(page)
+
+
 async def set_names(page: Page) -> list[str]:
     return await page.locator("#overview a").all_text_contents()
 
@@ -601,7 +627,9 @@ async def test_the_line_of_any_set_is_followed_cut_and_joined_again_at_the_landi
     ):
         await page.goto(f"{hub.url}/")
         await use_token(page)
-        landing, said, cut = (page.locator(each) for each in ("#landing", "#line-says", "#cut-line"))
+        landing, said, cut = (
+            page.locator(each) for each in ("#landing", "#line-says", "#cut-line")
+        )
         museum, maps = (
             landing.get_by_role("button", name=f"Follow {name}") for name in ("museum", "maps")
         )

@@ -50,16 +50,23 @@ function filled(set, now) {
   found.querySelector(".tag").hidden = !set.private;
   const texts = { 1: ago(set.newest, now), 2: number(set.changes_today), 4: number(readersOf(set)) };
   for (const [at, text] of Object.entries(texts)) found.cells[at].textContent = text;
-  count(found.cells[RESOURCES], set);
+  const inWords = () => {
+    found.words.textContent = `${counted(found.cells[RESOURCES].value, "resource")} · ${counted(readersOf(set), "reader")}`;
+  };
+  inWords();
+  count(found.cells[RESOURCES], set).then(inWords);
   return found;
 }
 
+const spark = () => drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", class: "spark" }, drawn("polyline"));
+
 function made(name) {
-  const line = drawn("polyline");
-  const picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", class: "spark" }, line);
-  const found = Object.assign(row("", "", "", "–", "", picture), { name, line, picture, samples: [] });
+  const words = make.span();
+  const pictures = [spark(), spark()]; // in a column of its own, and where that has no room below the name
+  const found = Object.assign(row("", "", "", "–", "", pictures[0]), { name, words, pictures, samples: [] });
   found.cells[0].replaceWith(make.th({ scope: "row" },
-    make.i({ className: "pulse" }), make.a({ href: `?set=${name}` }, name), " ", tag("private")));
+    make.i({ className: "pulse" }), make.a({ href: `?set=${name}` }, name), " ", tag("private"),
+    make.div({ className: "rest" }, words, pictures[1])));
   return found;
 }
 
@@ -71,9 +78,11 @@ function sample(found, { changes_today: today }) {
   const most = Math.max(1, ...found.samples);
   const points = found.samples.map((each, at) =>
     `${WIDTH - (found.samples.length - 1 - at) * (WIDTH / (SAMPLES - 1))},${HEIGHT - 1 - each / most * (HEIGHT - 2)}`);
-  found.line.setAttribute("points", points.join(" "));
   found.seen = (found.seen ?? 0) + came;
-  found.picture.ariaLabel = counted(found.seen, "change");
+  for (const picture of found.pictures) {
+    picture.firstElementChild.setAttribute("points", points.join(" "));
+    picture.ariaLabel = counted(found.seen, "change");
+  }
 }
 
 const look = () => watch(() => ({ limit: SHOWN, search: find.value.trim(), order: order.asked() }), (status) => {
