@@ -59,6 +59,13 @@ async def test_the_entries_stand_on_the_same_ground_as_what_is_said_of_the_docum
     assert above == below
 
 
+async def test_a_document_that_lists_nothing_says_so(window, page_hub, set_name):
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    await expect(window.locator("#entries")).to_have_text("Nothing is listed here.")
+    await expect(window.locator("table")).to_have_count(0)
+    await no_violations(window)
+
+
 async def test_what_more_there_is_of_an_entry_has_room(window, page_hub, set_name):
     change = {"loc": "http://example.com/a", "change": "updated", "length": 5, "type": "text/plain"}
     change["hash"] = f"md5:{'0' * 32}"

@@ -508,6 +508,32 @@ async def test_the_only_change_of_a_set_is_shared_too(chromium, page_hub, set_na
         assert await shown(page) == ["0"]
 
 
+async def test_a_set_without_changes_shows_words_and_no_table_of_nothing(page, page_hub, set_name):
+    table = page.locator(".scroll:has(#latest)")
+    await expect(page.locator("#nothing")).to_contain_text("No change yet")
+    await expect(table).to_be_hidden()
+    await page_hub.publish("http://example.com/1", set_name=set_name)
+    await expect(table).to_be_visible()
+    await page.fill("#filter", "no such")
+    await expect(table).to_be_hidden()
+    await expect(page.locator("#nothing")).to_contain_text("None of the changes")
+
+
+async def test_a_page_that_reads_counts_itself_before_the_hub_does(page):
+    async def nobody(route: Route) -> None:
+        answer = await route.fetch()
+        status = await answer.json()
+        for channel in status["sets"][0]["channels"]:
+            channel["readers"] = dict.fromkeys(channel["readers"], 0)
+        await route.fulfill(response=answer, json=status)
+
+    await page.route("**/api/status*", nobody)
+    await page.reload()
+    await expect(page.locator("#readers")).to_have_text("1")
+    await page.click("#cut")
+    await expect(page.locator("#readers")).to_have_text("0")
+
+
 # See it work --------------------------------------------------------------------------------------
 
 

@@ -85,7 +85,8 @@ function draw() {
   the.nothing.textContent = rows.length ? "" : standing.length ? "None of the changes shown has this in it."
     : stretch ? "No change in this stretch." : "No change yet. The first one appears here.";
   for (const each of rows) if (!drawn.has(each)) drawn.set(each, rowOf(each));
-  keepRows(body, rows.map((each) => drawn.get(each)));
+  body.closest(".scroll").hidden = !rows.length; // a head alone says nothing
+  keepRows(body, rows.map((each) => drawn.get(each)), filter);
   for (const each of drawn.keys()) if (!standing.includes(each)) drawn.delete(each);
 }
 

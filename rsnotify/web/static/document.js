@@ -43,6 +43,10 @@ function turn() {
   const rows = entries.slice((page - 1) * ROWS, page * ROWS).map(rowOf);
   const place = make.div({ id: "entries", className: "card" });
   (the.entries.closest(".scroll") ?? the.entries).replaceWith(place);
+  if (!entries.length) {
+    place.append(make.p({ className: "help" }, "Nothing is listed here."));
+    return;
+  }
   const body = table(place, "Entries", ...COLUMNS);
   for (const at of [4, 3, 2, 1]) { // a column in which nothing stands is left out
     if (rows.some(({ cells }) => cells[at].textContent)) continue;

@@ -13,6 +13,7 @@ import * as timeline from "./timeline.js";
 import { token } from "./token.js";
 
 const answer = the.publish.querySelector("output");
+let told = null; // how many readers the hub has counted
 let waiting = null; // for the last change published: `{until, begun}`
 
 the["is-private"].hidden = !set.private;
@@ -34,6 +35,7 @@ following.follow({
     say(the.health, text, isBad);
     the.health.title = why;
     look();
+    showReaders();
     if (!isBad) picture.joined();
   },
   gap: (after, from) => {
@@ -58,7 +60,8 @@ watch(() => ({ limit: 1, name: set.name }), (status) => {
   if (!found) return;
   const newest = found.newest ?? "";
   the.today.textContent = number(found.changes_today);
-  the.readers.textContent = number(readersOf(found));
+  told = readersOf(found);
+  showReaders();
   the.last.textContent = ago([newest, changes.last() ?? ""].sort()[1], Date.parse(status.now));
   picture.seen(newest, readersOf(found));
   count(the.resources, found);
@@ -77,6 +80,12 @@ submits(the.publish, async ({ loc, change }) => {
     say(answer, `Not published: ${message}`, true);
   }
 });
+
+/** This page is one of them, even if the hub counted before it was there. */
+function showReaders() {
+  const isReader = !following.isLost && following.cursor !== null;
+  if (told !== null) the.readers.textContent = number(Math.max(told, isReader ? 1 : 0));
+}
 
 function look() {
   if (!waiting) return;
