@@ -84,11 +84,12 @@ export function ownLine(name, { picture, dots, own, others, cut, missing, work, 
   }
 
   five.onclick = async () => {
+    if (five.ariaDisabled) return; // not `disabled`, which would take the focus away
     isSure ||= await isMeant(`Publish five trial changes to ${name}?`, "All who follow it get them.", "Publish them");
     if (!isSure) return;
     const loc = `${SAMPLE}?${Date.now()}`;
     const step = (text) => { if (!isCut) say(work, text); };
-    five.disabled = true;
+    five.ariaDisabled = "true";
     try {
       const { publish } = await import("./client/rsnotify.js");
       for (const change of TRIED) {
@@ -100,7 +101,7 @@ export function ownLine(name, { picture, dots, own, others, cut, missing, work, 
     } catch ({ message }) {
       say(work, `Not made: ${message}`, true);
     } finally {
-      five.disabled = false;
+      five.ariaDisabled = null;
     }
   };
 

@@ -25,9 +25,10 @@ if (set) {
   the["own-documents"].replaceChildren(...[...documentsOf(set.name), SOURCE_DESCRIPTION].map(([label, value]) => make.option({ value, label })));
 }
 the["draw-source"].onclick = async ({ target }) => {
-  target.disabled = true;
+  if (target.ariaDisabled) return;
+  target.ariaDisabled = "true";
   await drawSource(verdictOn);
-  target.disabled = false;
+  target.ariaDisabled = null;
 };
 numberLines();
 
