@@ -66,15 +66,24 @@ async def test_a_document_that_lists_nothing_says_so(window, page_hub, set_name)
     await no_violations(window)
 
 
-async def test_what_more_there_is_of_an_entry_has_room(window, page_hub, set_name):
-    change = {"loc": "http://example.com/a", "change": "updated", "length": 5, "type": "text/plain"}
-    change["hash"] = f"md5:{'0' * 32}"
-    status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=change)
-    assert status == 201
+async def test_what_more_there_is_of_an_entry_takes_no_column_from_the_others(
+    window, page_hub, set_name
+):
+    """Few have a digest: it stands below their address, and no address breaks beside nothing."""
+    more = {"length": 5, "type": "text/plain", "hash": f"md5:{'0' * 32}"}
+    for change in ({"loc": "http://example.com/a"}, {"loc": "http://example.com/b", **more}):
+        body = {"change": "updated", **change}
+        status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=body)
+        assert status == 201
     await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
-    box = await window.locator("tbody td").last.bounding_box()
-    assert box is not None
-    assert box["width"] > 100
+    await expect(window.locator("thead th")).to_have_text(["Address", "What", "When"])
+    with_more, without = (window.locator("tbody tr").nth(at) for at in (0, 1))
+    await expect(with_more.locator(".more")).to_contain_text("length 5, type text/plain")
+    await expect(with_more.locator(".digest")).to_be_visible()
+    await expect(without.locator(".more")).to_be_hidden()
+    table = window.get_by_role("region", name="Entries")
+    assert await table.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0
+    await no_violations(window)
 
 
 async def test_the_newest_changes_come_first_and_each_page_has_an_address(

@@ -8,7 +8,7 @@ import { token } from "./token.js";
 const ROWS = 200; // of a page
 const PAGE = /^#page-(\d+)$/;
 const NAMES = { description: "Source Description", capabilitylist: "Capability List" };
-const COLUMNS = ["Address", "What", "When", "Digest", "More"];
+const COLUMNS = ["Address", "What", "When"];
 
 const here = new URL(location);
 here.searchParams.delete("access_token"); // it goes into no other address
@@ -48,7 +48,7 @@ function turn() {
     return;
   }
   const body = table(place, "Entries", ...COLUMNS);
-  for (const at of [4, 3, 2, 1]) { // a column in which nothing stands is left out
+  for (const at of [2, 1]) { // a column in which nothing stands is left out
     if (rows.some(({ cells }) => cells[at].textContent)) continue;
     for (const each of [...body.parentElement.rows, ...rows]) each.cells[at].remove();
   }
@@ -66,11 +66,11 @@ const linked = ({ rel, href }) => [`${rel}: `, resource(href)];
 function rowOf({ loc, lastmod, links, md: { change, capability, datetime, hash = "", ...rest } }) {
   const when = datetime || rest.at || rest.from || lastmod;
   const what = change || capability;
-  const made = row([resource(loc), ...links.flatMap((each) => [make.br(), ...linked(each)])],
+  const more = listed(rest);
+  const made = row([resource(loc), ...links.flatMap((each) => [make.br(), ...linked(each)]),
+    make.div({ className: "more", hidden: !hash && !more }, ...hash.split(/\s+/).filter(Boolean).map(digest), foreign(more))],
     what ? tag(what) : "",
-    when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "",
-    hash.split(/\s+/).filter(Boolean).map(digest),
-    foreign(listed(rest)));
+    when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "");
   made.cells[0].className = "loc";
   return made;
 }
