@@ -12,9 +12,9 @@ const told = {
   onState: ({ state, position, transport, error }) =>
     say({ state, position, transport, error: error?.message }),
 };
-const given = JSON.parse(options);
+const { tokens, ...given } = JSON.parse(options);
 if (given.onGap) given.onGap = (gap) => say({ gap });
-if (given.tokens) given.token = async () => tokenIn(await fetch(given.tokens));
+if (tokens) given.token = async () => tokenIn(await fetch(tokens));
 if (given.WebSocket) given.WebSocket = (await import(given.WebSocket)).default;
 
 async function tokenIn(answer) {

@@ -11,11 +11,11 @@ from clients.javascript.tests.programs import CLIENT
 EXAMPLES = CLIENT.parents[1] / "tests/specification/examples"
 PATIENT = 60_000  # milliseconds, for any fact
 
-FOLLOW = """async ([url, options]) => {
+FOLLOW = """async ([url, { tokens, ...options }]) => {
   const { follow } = await import("/rsnotify.js");
   globalThis.told = [];
   const onState = ({ state, transport }) => told.push({ state, transport });
-  if (options.tokens) options.token = async () => (await fetch(options.tokens)).text();
+  if (tokens) options.token = async () => (await fetch(tokens)).text();
   (async () => {
     try {
       for await (const { loc } of follow(url, { ...options, onState })) told.push({ loc });
