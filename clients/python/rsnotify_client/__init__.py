@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rsnotify_client.between import Unreadable, changes_between
     from rsnotify_client.changelists import HistoryGone, SetBack
     from rsnotify_client.cursor import CursorError, CursorStore, FileCursor, SqliteCursor
-    from rsnotify_client.discovery import NotOneSet
+    from rsnotify_client.discovery import NotASource, NotOneSet
     from rsnotify_client.documents import Malformed
     from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
     from rsnotify_client.following import (
@@ -54,7 +54,7 @@ _NAMES = {
     "rsnotify_client.between": "Unreadable changes_between",
     "rsnotify_client.changelists": "HistoryGone SetBack",
     "rsnotify_client.cursor": "CursorError CursorStore FileCursor SqliteCursor",
-    "rsnotify_client.discovery": "NotOneSet",
+    "rsnotify_client.discovery": "NotASource NotOneSet",
     "rsnotify_client.documents": "Malformed",
     "rsnotify_client.errors": "InvalidArgument TimedOut TokenUnavailable",
     "rsnotify_client.following": (
@@ -96,6 +96,7 @@ __all__ = [
     "NoChannel",
     "NoOutbox",
     "NotAHub",
+    "NotASource",
     "NotOneSet",
     "Outbox",
     "OutboxError",

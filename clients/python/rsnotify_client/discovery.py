@@ -50,6 +50,7 @@ MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
 BEGINNING_PIECES = PAGE_BYTES // PIECE_BYTES  # are read of a document that is compressed
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
+LOOK = "look whether it is right"
 
 
 class NotOneSet(Refused):
@@ -67,6 +68,15 @@ class NotOneSet(Refused):
             if step.are_descriptions
             else f"{url} offers {count} sets of resources: give the address of one{named}"
         )
+
+
+class NotASource(Refused):
+    """What an address has is no ResourceSync document; `problem` is the sentence without advice."""
+
+    def __init__(self, asked: str, page: FetchedPage, problem: str, advice: str) -> None:
+        super().__init__(f"{problem}; {advice}")
+        self.addresses = {asked, page.url}
+        self.problem = without_tokens(problem)
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -319,10 +329,9 @@ def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
         return DiscoveryStep(next=joined(page.url, link))
     moved = "" if page.url == url else f" (it is redirected to {page.url})"
     if b"<html" not in page.body[:1024].lower():
-        _document(page, is_said=True)
-    raise Refused(
-        f"{url} is no ResourceSync document{moved} and links to none: look whether it is right"
-    )
+        _document(page, asked=url)
+    problem = f"{url} is no ResourceSync document{moved} and links to none"
+    raise NotASource(url, page, problem, LOOK)
 
 
 async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
@@ -339,8 +348,8 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     raise refused(url, page.status, said or detail_of(page.body), page.challenge)
 
 
-def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[Entry]] | None:
-    """The page as a ResourceSync document; None, or an error, if it is none."""
+def _document(page: FetchedPage, *, asked: str | None = None) -> tuple[Head, list[Entry]] | None:
+    """The page as a ResourceSync document; if it is none, None, or an error if it must be one."""
     stream, entries = DocumentStream(), list[Entry]()
     try:
         for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
@@ -348,9 +357,9 @@ def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[E
         entries += stream.close()
     except Rejected as error:
         if not stream.has_head or not _says_enough(page, stream.head, entries):
-            if is_said:
-                why = f"is no ResourceSync document: {error}; look whether it is right"
-                raise Refused(f"{page.url} {why}") from None
+            if asked is not None:
+                problem = f"{page.url} is no ResourceSync document: {error}"
+                raise NotASource(asked, page, problem, LOOK) from None
             return None
     return stream.head, entries
 
@@ -412,12 +421,14 @@ def _nothing_found(
     )
     of_known = "which is no ResourceSync document" if described.status == 200 else described.status
     of_robots = "which names no sitemap" if robots.status == 200 else robots.status
-    return Refused(
+    problem = (
         f"{url}{found}: tried were a link in the page or its header, {joined(url, WELL_KNOWN)} "
-        f"({of_known}) and {joined(url, '/robots.txt')} ({of_robots}); give the address of its "
-        "Capability List or its sitemap",
-        status=400 if is_there else page.status,
+        f"({of_known}) and {joined(url, '/robots.txt')} ({of_robots})"
     )
+    advice = "give the address of its Capability List or its sitemap"
+    if is_there:
+        return NotASource(url, page, problem, advice)
+    return Refused(f"{problem}; {advice}", status=page.status)
 
 
 async def socket_of_topic(web: Web, topic: str) -> str | None:

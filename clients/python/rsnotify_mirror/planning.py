@@ -28,7 +28,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import NOWHERE, ChangeLists, HistoryGone, ReadTo, SetBack
-from rsnotify_client.discovery import Capabilities, discover
+from rsnotify_client.discovery import Capabilities, NotASource, discover
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.lists import ListPiece, ListVisitor, read_list
@@ -228,13 +228,17 @@ class Planner:
 
     async def _discovered(self) -> Capabilities:
         """Discover the Source; ask again a few times if it does not answer."""
-        is_known, attempt = self.state.fact("source") is not None, 0
+        known, attempt = self.state.fact("source"), 0
         while True:
             try:
                 return await discover(self._web, self.url)
+            except NotASource as error:
+                if known not in error.addresses:
+                    raise
+                raise TryAgain(f"{error.problem}, but it was one: try again later") from None
             except TryAgain as error:
                 attempt += 1
-                if attempt >= DISCOVERY_ATTEMPTS and is_known:
+                if attempt >= DISCOVERY_ATTEMPTS and known is not None:
                     raise TryAgain(asking(error.detail, "is the Source running?")) from None
                 if attempt >= DISCOVERY_ATTEMPTS:
                     raise Refused(asking(error.detail, "is the address right?")) from None

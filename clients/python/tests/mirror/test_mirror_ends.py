@@ -22,10 +22,14 @@ from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State, StateRow
 from rsnotify_mirror.workers import Workers
 from tests.integration.test_cli import without_reader
+from tests.support.running import rsnotify
 from tests.support.sources import CAPABILITIES, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
 ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there
+
+SITEMAP = b"""<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+<url><loc>%s/a.txt</loc><lastmod>2026-01-01</lastmod></url></urlset>"""
 
 
 async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(source, copy):
@@ -153,3 +157,31 @@ async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy):
             await running
         assert len(away.asked) == 9
         assert not [each for each in vars(workers).values() if isinstance(each, dict) and each]
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage", "<html>we are busy</html>", "<urlset"])
+@pytest.mark.parametrize("path", [CAPABILITIES, "/resourcelist.xml", "/list"])
+async def test_a_known_source_without_a_document_is_at_fault_and_not_the_command(
+    source, copy, path, garbage
+):
+    source.documents["/resourcelist.xml"] = source.documents["/list"] = (
+        SITEMAP % source.url.encode()
+    )
+    words = ("mirror", source.url + path, str(copy), "--once")
+    assert (await rsnotify(*words)).status == 0
+    source.answer(path, garbage)
+    said = await rsnotify(*words)
+    assert (said.status, "no ResourceSync document" in said.err) == (1, True)
+    assert "but it was one: try again later" in said.err
+    del source.handlers[path]
+    assert (await rsnotify(*words)).status == 0
+
+
+@pytest.mark.parametrize("path", ["/other.xml", "/other"])
+async def test_an_address_that_never_had_a_document_is_a_mistake(source, copy, path):
+    source.answer(path, "garbage")
+    words = ("mirror", source.url + CAPABILITIES, str(copy), "--once")
+    assert (await rsnotify(*words)).status == 0
+    for place in (copy, copy.with_name("new")):
+        said = await rsnotify("mirror", source.url + path, str(place), "--once")
+        assert (said.status, "but it was one" in said.err) == (2, False)
