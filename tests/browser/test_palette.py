@@ -1,8 +1,10 @@
 """Ctrl+K: whatever the page has is found by its name, with the keyboard alone."""
 
+import asyncio
+
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import opened, use_token
 from tests.support.running import RunningHub
@@ -39,6 +41,25 @@ async def test_a_set_among_many_is_found_and_opened(chromium, tmp_path):
         await expect(option(page, "set119").first).to_have_attribute("aria-selected", "true")
         await page.keyboard.press("Enter")
         await expect(page.locator("h1.set-name")).to_have_text("set119")
+
+
+async def test_enter_waits_for_what_was_typed_though_the_answer_to_no_text_comes_first(
+    page, page_hub, set_name
+):
+    other = f"{set_name}-meant"
+    await page_hub.ask("PUT", f"/api/sets/{other}")
+    is_let_in = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_let_in.wait()
+        await route.continue_()
+
+    await page.route("**/api/status?*search=&*", later)
+    await page.keyboard.press("Control+k")
+    await page.keyboard.insert_text(other)
+    await page.keyboard.press("Enter")
+    is_let_in.set()
+    await expect(page.locator("h1.set-name")).to_have_text(other)
 
 
 async def test_enter_takes_what_was_typed_last_however_soon_it_comes(page, page_hub, set_name):

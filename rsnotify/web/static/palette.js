@@ -88,7 +88,7 @@ function show(found, text) {
   list.replaceChildren(...found.map(({ text, kind }, each) => make.li({ id: `choice-${each}`, role: "option",
     onclick: () => take(each), onmousemove: () => point(each) }, foreign(text), make.small({}, kind))));
   point(0);
-  if (isAwaited) take(0);
+  if (isAwaited && text === field.value.trim()) take(0); // an answer to an older text is not what is meant
 }
 
 function point(to) {
