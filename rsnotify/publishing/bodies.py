@@ -95,7 +95,7 @@ def _read_json(body: bytes, _: Kind) -> Body:
     try:
         changes = _JSON.decode(body)
     except msgspec.ValidationError:  # only says what is wrong first
-        return Body(_each_decoded(_parts_of_json(body), _JSON_CHANGE))
+        return Body(_each_decoded(_parts_of_json(body), _JSON_CHANGE, Change))
     except UNREADABLE as error:
         raise _not_json(error) from None
     return Body(_counted(changes if isinstance(changes, list) else [changes]))
@@ -122,7 +122,7 @@ def _counted(changes: Sequence[Part]) -> Sequence[Part]:
 
 
 def _read_ndjson(body: bytes, _: Kind) -> Body:
-    return Body(_each_decoded(_lines(body), _JSON_CHANGE))
+    return Body(_each_decoded(_lines(body), _JSON_CHANGE, Change))
 
 
 def _lines(body: bytes) -> Sequence[bytes]:
@@ -147,11 +147,13 @@ def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
     if reader is _read_xml:
         raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
     parts = _lines(body) if reader is _read_ndjson else _parts_of_json(body)
-    return _each_decoded(parts, _JSON_FOR_SETS)
+    return _each_decoded(parts, _JSON_FOR_SETS, ChangeForSets)
 
 
 def _each_decoded(
-    parts: Sequence[bytes | msgspec.Raw], decoder: msgspec.json.Decoder[AnyChange]
+    parts: Sequence[bytes | msgspec.Raw],
+    decoder: msgspec.json.Decoder[AnyChange],
+    type_: type[AnyChange],
 ) -> list[AnyChange]:
     """Decode change by change, so that each fault is named with its place."""
     changes, faults = list[AnyChange](), list[Fault]()
@@ -159,7 +161,7 @@ def _each_decoded(
         try:
             changes.append(decoder.decode(part))
         except UNREADABLE as error:
-            faults.append(_misfit(index, misfit(error, decoder.type), decoder.type))
+            faults.append(_misfit(index, misfit(error, type_), type_))
     if faults:
         raise refused(faults)
     return changes

@@ -51,14 +51,13 @@ class ResourceReader(Protocol):
 _FIELDS = [each for each in msgspec.structs.fields(Change) if each.name not in OF_A_CHANGE]
 _NAMES = tuple(each.name for each in _FIELDS)
 _values = attrgetter(*_NAMES)
-_LISTED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "Listed",
-        [(each.name, each.type, msgspec.field(default=each.default)) for each in _FIELDS],
-        forbid_unknown_fields=True,
-    )
+_Listed = msgspec.defstruct(
+    "Listed",
+    [(each.name, each.type, msgspec.field(default=each.default)) for each in _FIELDS],
+    forbid_unknown_fields=True,
 )
 """A resource in JSON: what a change has, but nothing of how or when it changed."""
+_LISTED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Listed)
 
 
 def _created(listed: Any) -> LoadedResource:
@@ -71,7 +70,7 @@ _CHANGED = re.compile(rf".*unknown field `({'|'.join(OF_A_CHANGE)})`", re.DOTALL
 def _misfit(error: Exception) -> str:
     """What does not fit a resource; what says that it changed is likely to be meant as a change."""
     if (found := _CHANGED.fullmatch(str(error))) is None:
-        return misfit(error, _LISTED.type)
+        return misfit(error, _Listed)
     return (
         f"{found[0]}: `{found[1]}` belongs to a change, and this is a resource: leave it out, or "
         "publish the changes instead"
