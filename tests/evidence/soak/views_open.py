@@ -28,7 +28,7 @@ MORE_NODES = (
 )
 OTHER_SETS = tuple(f"other{number}" for number in range(60))
 VIEWS = {  # the address, what is pressed there, and what is there then
-    "overview": ("/?view=overview", "", "#overview .spark >> nth=0"),
+    "overview": ("/?view=overview", "", "#overview .spark:visible >> nth=0"),
     "set": ("/?set={}", "", "#latest tr >> nth=1"),
     "debugger": (
         "/?view=debugger&set={}",
