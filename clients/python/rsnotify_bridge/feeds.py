@@ -81,9 +81,11 @@ def _first(url: str, links: list[Element]) -> str | None:
 
 def _atom(url: str, entry: Element, skip: Skip) -> tuple[str, Change] | None:
     if entry.name == "deleted-entry":  # RFC 6721
-        ref = entry.get("ref")
+        if not (ref := entry.get("ref")):
+            skip(f"a deleted entry of {url} does not say which one it was")
+            return None
         when = moment(entry.get("when"))
-        return None if ref is None else (ref, Change("", "deleted", when, exact(when)))
+        return ref, Change("", "deleted", when, exact(when))
     links = [link for link in entry.children("link") if link.get("href")]
     chosen = next((link for link in links if link.get("rel") in (None, "alternate")), None)
     chosen = chosen or next((link for link in links if link.get("rel") == "enclosure"), None)

@@ -319,7 +319,8 @@ RSS = "<rss><channel>{}</channel></rss>"
     [
         ("<feed><entry><id>urn:a:1</id></entry></feed>", [("urn:a:1", "urn:a:1", "created")], 0),
         ("<feed><entry><id>one</id></entry></feed>", [], 1),
-        ('<feed><deleted-entry/><deleted-entry ref="a"/></feed>', [("a", "", "deleted")], 0),
+        ('<feed><deleted-entry/><deleted-entry ref="a"/></feed>', [("a", "", "deleted")], 1),
+        ('<feed><deleted-entry ref=""/></feed>', [], 1),
         (
             '<feed><entry><id>a</id><link rel="enclosure" href="/1"/></entry></feed>',
             [("a", LOC, "created")],
