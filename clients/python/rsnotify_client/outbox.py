@@ -23,7 +23,15 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.change import Time, fields, make_change
 from rsnotify_client.errors import InvalidArgument
-from rsnotify_client.queue import Batch, OutboxError, channel_of, encode, fitting, new_key
+from rsnotify_client.queue import (
+    Batch,
+    OutboxError,
+    Refusal,
+    channel_of,
+    encode,
+    fitting,
+    new_key,
+)
 from rsnotify_client.threads import notify_of_forks
 
 Database = Literal["postgresql", "mysql", "sqlite"]
@@ -387,11 +395,22 @@ class OutboxTable:
                     return batch
             return None
 
-    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+    def remove(self, batch: Batch, ids: Collection[int], refusal: Refusal | None = None) -> int:
+        try:
+            return self._removed(batch, ids, refusal)
+        except NoOutbox as error:  # or only no table that counts, as of an earlier version
+            if refusal is None:
+                raise
+            log.warning("what is refused is not counted: %s", error)
+            return self._removed(batch, ids)
+
+    def _removed(self, batch: Batch, ids: Collection[int], refusal: Refusal | None = None) -> int:
         with self._transaction() as execute:
             delete = BY_ID if self._database == "mysql" else DELETE
             gone = execute.count(_of(delete, ids), (batch.key,)) if ids else 0
             execute(LOOSEN, (batch.key,))
+            if gone and refusal is not None:
+                _count_refused(execute, batch.channel, gone, refusal)
             return gone
 
     def ends(self) -> tuple[int, int] | None:
@@ -408,14 +427,6 @@ class OutboxTable:
         with self._transaction(writes=False) as execute:
             rows = execute(BY_CHANNEL)
         return [WaitingChanges(name, kind, count, _in_utc(at)) for name, kind, count, at in rows]
-
-    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
-        """Count changes that are given up, and keep the last of them with its reason."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        values = (changes, reason, last.decode(), now, *channel)
-        with self._transaction() as execute:
-            if not execute.count(MORE_REFUSED, values):
-                execute(FIRST_REFUSED, values)
 
     def refused_by_channel(self) -> list[RefusedChanges]:
         """The changes that were given up by channel, the channel with the newest first."""
@@ -559,6 +570,15 @@ def _in_utc(at: datetime | str) -> str:
     found = datetime.fromisoformat(at) if isinstance(at, str) else at
     found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     return found.isoformat(timespec="seconds")
+
+
+def _count_refused(
+    execute: "Execute", channel: ChannelName, changes: int, refusal: Refusal
+) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    values = (changes, refusal.reason, refusal.last.decode(), now, *channel)
+    if not execute.count(MORE_REFUSED, values):
+        execute(FIRST_REFUSED, values)
 
 
 def says_no_table(text: str) -> bool:

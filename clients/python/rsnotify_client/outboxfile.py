@@ -25,7 +25,7 @@ from rsnotify_client.outbox import (
     OutboxTable,
     statements,
 )
-from rsnotify_client.queue import Batch, OutboxError
+from rsnotify_client.queue import Batch, OutboxError, Refusal
 
 LOCKED_SECONDS = 5.0
 """How long another process may keep the file locked."""
@@ -155,8 +155,8 @@ class OutboxFile(SqliteTable):
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
         return self._with_room(lambda: super(OutboxFile, self).take(postponed, at_most))
 
-    def remove(self, batch: Batch, ids: Collection[int]) -> int:
-        return self._with_room(lambda: super(OutboxFile, self).remove(batch, ids))
+    def remove(self, batch: Batch, ids: Collection[int], refusal: Refusal | None = None) -> int:
+        return self._with_room(lambda: super(OutboxFile, self).remove(batch, ids, refusal))
 
     def _with_room(self, work: Callable[[], T]) -> T:
         """On a full disk, free the reserve: sending what waits needs room before it makes more."""

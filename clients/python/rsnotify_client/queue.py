@@ -46,6 +46,13 @@ class Batch(NamedTuple):
         return b"[" + b",".join(self.changes) + b"]"
 
 
+class Refusal(NamedTuple):
+    """Why the hub does not take changes of a batch, and the last of them."""
+
+    reason: str
+    last: bytes
+
+
 class ChangeStore(Protocol):
     """A place where changes wait, in the order in which they came."""
 
@@ -61,11 +68,11 @@ class ChangeStore(Protocol):
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
         """The next batch, the same one again until it is removed."""
 
-    def remove(self, batch: Batch, ids: Collection[int]) -> int:
-        """Remove these changes, and free the others of the batch; return how many were there."""
+    def remove(self, batch: Batch, ids: Collection[int], refusal: Refusal | None = None) -> int:
+        """Remove these changes, and free the others of the batch; return how many were there.
 
-    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
-        """Count changes that are given up, where somebody can look for them later."""
+        If they were refused they are counted in the same step, where somebody can look for that.
+        """
 
     def ends(self) -> tuple[int, int] | None:
         """The ids of the oldest change that waits and of the newest; None if none waits."""
@@ -221,7 +228,12 @@ class MemoryQueue:
         self._taken[channel] = batch = Batch(channel, new_key(), ids, changes)
         return batch
 
-    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+    def remove(
+        self,
+        batch: Batch,
+        ids: Collection[int],
+        refusal: Refusal | None = None,  # noqa: ARG002 # the sender counts: nobody else can look
+    ) -> int:
         with self._lock:
             if self._taken.get(batch.channel) is not batch:
                 return 0  # another sender was quicker
@@ -234,9 +246,6 @@ class MemoryQueue:
             self._in_line -= len(ids)
             self._room.notify(len(ids))
             return len(ids)
-
-    def note_refused(self, channel: ChannelName, changes: int, reason: str, last: bytes) -> None:
-        """Nothing to do: the sender counts them, and nobody else can look."""
 
     def ends(self) -> tuple[int, int] | None:
         with self._lock:

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import HUB_BACKOFF, HubUnreachable, hub_trouble, refused_changes
 from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
 from rsnotify_client.hub import UNAUTHORIZED, HubClient
-from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
+from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError, Refusal
 from rsnotify_client.threads import is_given_up, notify_of_forks
 
 SAY_AGAIN_SECONDS = 60.0  # what has been logged, if it lasts
@@ -392,15 +392,11 @@ class Sender:
 
     def _give_up(self, batch: Batch, refused: Mapping[int, str]) -> None:
         """Give these changes up; the others of the batch go out again, under a new key."""
-        if not self._store.remove(batch, {batch.ids[index] for index in refused}):
+        last = max(refused)
+        refusal = Refusal(refused[last], batch.changes[last])
+        if not self._store.remove(batch, {batch.ids[index] for index in refused}, refusal):
             return  # another sender has reported it
         self.refused += len(refused)
-        last = max(refused)
-        try:
-            reason, body = refused[last], batch.changes[last]
-            self._store.note_refused(batch.channel, len(refused), reason, body)
-        except OutboxError as error:
-            log.warning("what is refused is not counted: %s", error)
         for index, reason in refused.items():
             content = batch.changes[index]
             log.error(

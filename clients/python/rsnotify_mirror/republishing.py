@@ -31,7 +31,7 @@ from rsnotify_client.loading import LoadRequest, load, path_of_resources, positi
 from rsnotify_client.network import NetworkOptions
 from rsnotify_client.outbox import Execute, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
-from rsnotify_client.queue import Batch, OutboxError, channel_of, encode
+from rsnotify_client.queue import Batch, OutboxError, Refusal, channel_of, encode
 from rsnotify_client.resource import digests
 from rsnotify_client.sender import RefusedChange, Sender
 from rsnotify_client.token import HeldToken
@@ -68,8 +68,8 @@ class CopyOutbox(OutboxTable):
     def take(self, postponed: Collection[Any], at_most: int) -> Batch | None:
         return self._in_loop(partial(super().take, postponed, at_most))
 
-    def remove(self, batch: Batch, ids: Collection[int]) -> int:
-        return self._in_loop(partial(super().remove, batch, ids))
+    def remove(self, batch: Batch, ids: Collection[int], refusal: Refusal | None = None) -> int:
+        return self._in_loop(partial(super().remove, batch, ids, refusal))
 
     def ends(self) -> tuple[int, int] | None:
         return self._in_loop(super().ends)

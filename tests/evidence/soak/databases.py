@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, Relay
 from rsnotify_client.outbox import LOOSEN, OutboxTable, with_marks
+from rsnotify_client.queue import Refusal
 from rsnotify_client.relay import database_of, table_of
 from tests.support import mariadb, postgresql
 from tests.support.hub_processes import accept, eventually, scripted_hub
@@ -174,14 +174,20 @@ def dropped_set(url: str) -> None:
 
 def counted_refusals(url: str) -> None:
     """What is refused of a channel is one row, with the last reason, until it is forgotten."""
-    table = table_of(url)
+    connection, table = connect(url), table_of(url)
     table.forget_refused("a")
-    for number, reason in enumerate(("first", "last"), 1):
-        table.note_refused(ChannelName("a", "change"), number, reason, b'{"loc":"\xc3\xbc"}')
+    for count, reason in enumerate(("first", "last"), 1):
+        for _ in range(count):
+            Outbox().updated(connection, "a", "1")
+        connection.commit()
+        batch = table.take((), 10)
+        assert batch is not None
+        assert table.remove(batch, batch.ids, Refusal(reason, b'{"loc":"\xc3\xbc"}')) == count
     (found,) = table.refused_by_channel()
     assert (found.changes, found.reason, found.last) == (3, "last", '{"loc":"ü"}')
     assert table.forget_refused("a") == 1
     assert table.refused_by_channel() == []
+    connection.close()
     table.close()
 
 

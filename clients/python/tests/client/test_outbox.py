@@ -33,6 +33,7 @@ from rsnotify_client import (
 from rsnotify_client.commands.relay import drop_set, run
 from rsnotify_client.outbox import OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
+from rsnotify_client.queue import Refusal
 from rsnotify_client.relay import table_of
 from tests.support.hub_processes import (
     ACCEPTED,
@@ -551,6 +552,18 @@ def test_what_was_refused_is_counted_with_its_reason_until_somebody_says_that_he
     assert outbox_command(database).stdout == "IN STEP: nothing waits\n"
     nothing = outbox_command(database, "--forget", "a").exception
     assert str(nothing).startswith("no change of the set 'a' was refused")
+
+
+def test_what_is_refused_and_cannot_be_counted_waits(database):
+    write_locs(database, "bad")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        stop = "BEFORE INSERT ON rsnotify_refused BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        connection.execute(f"CREATE TRIGGER stop {stop}")
+    with closing(SqliteTable(database)) as table:
+        batch = table.take((), 10)
+        with pytest.raises(OutboxError, match="no room"):
+            table.remove(batch, batch.ids, Refusal("why", batch.changes[-1]))
+        assert (table.waiting(), table.refused_by_channel()) == (1, [])
 
 
 def test_a_table_that_counts_nothing_refused_still_publishes_and_says_so(database, caplog):

@@ -23,11 +23,14 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import Publisher
 from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import NDJSON, LoadBody, LoadRequest, load
+from rsnotify_client.outbox import INSERT
+from rsnotify_client.queue import Refusal
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import status_of
+from rsnotify_mirror.republishing import CopyOutbox
 from rsnotify_mirror.state import LOADED, PLACE, State
 from tests.support.forks import Ended
 from tests.support.hub_processes import HubProcess
@@ -411,3 +414,19 @@ async def test_the_command_says_what_is_wrong(
     assert said in ended.err
     if not status:
         assert count(real_hub, set_name) == 3
+
+
+async def test_what_the_hub_refuses_of_a_copy_is_counted_in_its_file(tmp_path):
+    """By the sender, whose thread is not that of the file."""
+    with State(tmp_path) as state:
+        state.keep_outbox()
+        for number in range(2):
+            state.database.execute(INSERT, ("papers", "change", f'{{"loc":"{number}"}}'))
+        state.commit()
+        outbox = CopyOutbox(state)
+        batch = await asyncio.to_thread(outbox.take, (), 10)
+        refusal = Refusal("why", batch.changes[-1])
+        assert await asyncio.to_thread(outbox.remove, batch, batch.ids, refusal) == 2
+        (found,) = outbox.refused_by_channel()
+        assert (found.set_name, found.changes, found.reason) == ("papers", 2, "why")
+        assert outbox.waiting_by_channel() == []
