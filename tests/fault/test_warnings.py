@@ -1,7 +1,8 @@
 """What an operator is told of a trouble: in `rsnotify status`, `/health/ready`, log and metrics."""
 
 import ssl
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -123,20 +124,15 @@ async def test_a_certificate_of_redis_that_ends_soon_is_a_warning_until_redis_ha
 ):
     soon, later = tmp_path / "soon.pem", tmp_path / "later.pem"
     ends, _ = certificate_of(soon, 1), certificate_of(later, 8)
-    (tmp_path / "trusted").write_bytes(soon.read_bytes() + later.read_bytes())
-    (tmp_path / "redis").mkdir()
+    trusted = tmp_path / "trusted"
+    trusted.write_bytes(soon.read_bytes() + later.read_bytes())
     context = context_with(soon)
-    async with (
-        RedisServer(tmp_path / "redis") as redis,
-        tls_before(redis.port, context) as port,
-    ):
-        url = f"rediss://localhost:{port}?ssl_ca_certs={tmp_path / 'trusted'}"
-        async with RunningHub(tmp_path / "data", "--redis", url) as hub:
-            said = f"the certificate of Redis ends on {ends:%Y-%m-%d at %H:%M} UTC: renew it, and "
-            advice = "let Redis read it (CONFIG SET tls-cert-file FILE); "
-            await has_warning(hub, f"{said}{advice}the hub cannot connect after that")
-            context.load_cert_chain(later)
-            await has_none_again(hub, "the certificate of Redis does not end soon any more")
+    async with behind_tls(tmp_path, context, trusted) as (hub, _):
+        said = f"the certificate of Redis ends on {ends:%Y-%m-%d at %H:%M} UTC: renew it, and "
+        advice = "let Redis read it (CONFIG SET tls-cert-file FILE); "
+        await has_warning(hub, f"{said}{advice}the hub cannot connect after that")
+        context.load_cert_chain(later)
+        await has_none_again(hub, "the certificate of Redis does not end soon any more")
 
 
 async def test_a_certificate_that_nobody_looks_at_is_no_warning(tmp_path):
@@ -146,6 +142,18 @@ async def test_a_certificate_that_nobody_looks_at_is_no_warning(tmp_path):
         connect(f"rediss://localhost:{port}?ssl_cert_reqs=none") as client,
     ):
         assert await why_certificate_ends(client) == ""
+
+
+@asynccontextmanager
+async def behind_tls(
+    folder: Path, context: ssl.SSLContext, trusted: Path
+) -> AsyncIterator[tuple[RunningHub, RedisServer]]:
+    """A hub, and its Redis, which shows the certificate that the context has."""
+    (folder / "redis").mkdir()
+    async with RedisServer(folder / "redis") as redis, tls_before(redis.port, context) as port:
+        url = f"rediss://localhost:{port}?ssl_ca_certs={trusted}"
+        async with RunningHub(folder / "data", "--redis", url) as hub:
+            yield hub, redis
 
 
 def context_with(certificate: Path) -> ssl.SSLContext:
@@ -165,35 +173,29 @@ def trusted(tmp_path: Path) -> Path:
 async def test_a_certificate_of_redis_that_ends_is_the_reason_why_the_hub_is_not_ready(
     tmp_path, trusted
 ):
-    (tmp_path / "redis").mkdir()
     context = context_with(SERVER)
-    async with (
-        RedisServer(tmp_path / "redis") as redis,
-        tls_before(redis.port, context) as port,
-    ):
-        url = f"rediss://localhost:{port}?ssl_ca_certs={trusted}"
-        async with RunningHub(tmp_path / "data", "--redis", url) as hub:
-            context.load_cert_chain(ENDED)
-            async with redis.client() as direct:
-                await direct.client_kill_filter(_type="normal", skipme=True)
-                await direct.client_kill_filter(_type="pubsub", skipme=True)
+    async with behind_tls(tmp_path, context, trusted) as (hub, redis):
+        context.load_cert_chain(ENDED)
+        async with redis.client() as direct:
+            await direct.client_kill_filter(_type="normal", skipme=True)
+            await direct.client_kill_filter(_type="pubsub", skipme=True)
 
-            async def is_refused() -> bool:
-                status, answer = await hub.ask("GET", "/health/ready")
-                return status == 503 and answer["detail"] == f"not writable: {RENEW}"
+        async def is_refused() -> bool:
+            status, answer = await hub.ask("GET", "/health/ready")
+            return status == 503 and answer["detail"] == f"not writable: {RENEW}"
 
-            await until(is_refused)
-            ended = await rsnotify("status", hub=hub)
-            said = f" is not ready: not writable: {RENEW}"
-            assert (ended.status, ended.out.splitlines()[0].endswith(said)) == (1, True)
-            assert f"WARNING not writable: {RENEW}" in hub.log.read_text()
-            context.load_cert_chain(SERVER)
+        await until(is_refused)
+        ended = await rsnotify("status", hub=hub)
+        said = f" is not ready: not writable: {RENEW}"
+        assert (ended.status, ended.out.splitlines()[0].endswith(said)) == (1, True)
+        assert f"WARNING not writable: {RENEW}" in hub.log.read_text()
+        context.load_cert_chain(SERVER)
 
-            async def is_over() -> bool:
-                return (await hub.ask("GET", "/health/ready"))[0] == 200
+        async def is_over() -> bool:
+            return (await hub.ask("GET", "/health/ready"))[0] == 200
 
-            await until(is_over)
-            assert "WARNING publishing works again after" in hub.log.read_text()
+        await until(is_over)
+        assert "WARNING publishing works again after" in hub.log.read_text()
 
 
 @pytest.mark.parametrize(
