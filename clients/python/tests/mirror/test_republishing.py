@@ -24,7 +24,7 @@ from rsnotify_client import Publisher
 from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import NDJSON, LoadBody, LoadRequest, load
 from rsnotify_client.outbox import INSERT
-from rsnotify_client.queue import Refusal
+from rsnotify_client.queue import ChangeStore, Refusal
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
@@ -430,3 +430,8 @@ async def test_what_the_hub_refuses_of_a_copy_is_counted_in_its_file(tmp_path):
         (found,) = outbox.refused_by_channel()
         assert (found.set_name, found.changes, found.reason) == ("papers", 2, "why")
         assert outbox.waiting_by_channel() == []
+
+
+def test_all_that_a_sender_asks_of_the_outbox_of_a_copy_is_done_in_the_thread_of_its_file():
+    asked = {name for name in vars(ChangeStore) if not name.startswith("_")}
+    assert asked - vars(CopyOutbox).keys() == {"rest", "close"}  # which do not use it
