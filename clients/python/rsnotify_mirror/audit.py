@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, Literal, NamedTuple
@@ -32,7 +33,7 @@ from rsnotify_mirror.fetch import condition_of
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, compared
-from rsnotify_mirror.planning import Planner
+from rsnotify_mirror.planning import Planner, found_at
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import FILE, State, StateRow
 
@@ -309,7 +310,7 @@ async def _source_now(url: str, web: Web, copy: State) -> AsyncIterator[Now]:
 
 
 async def _read_now(web: Web, url: str, copy: State, state: State, report: Report) -> None:
-    source = await discover(web, url)
+    source = await found_at(url, partial(discover, web, url), copy.known_addresses)
     known = copy.fact("source")
     if known not in (None, source.url):
         raise InvalidSettings(

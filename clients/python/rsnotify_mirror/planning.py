@@ -11,10 +11,12 @@ import asyncio
 import logging
 import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from itertools import starmap
 from time import time
+from typing import TypeVar
 from urllib.parse import urljoin
 
 import msgspec
@@ -48,7 +50,7 @@ from rsnotify_mirror.plan import (
 )
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
 from rsnotify_mirror.selection import Selection, as_words
-from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, READ, State
+from rsnotify_mirror.state import FILLED, GIVEN, HELD_BACK_SECONDS, READ, State
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,31 @@ HEARD = "heard"  # the end of the newest notification that came over a channel
 PENDING = "pending"  # the deletions of a baseline, until the changes since are read
 OF_LISTS = ("cursor", "baseline", "incomplete", "lists", LISTED, GONE_TO, HEARD)
 """What is known of the lists and the channel of a Source at its address."""
+
+
+Found = TypeVar("Found")
+
+
+async def found_at(url: str, find: Callable[[], Awaitable[Found]], known: Collection[str]) -> Found:
+    """What is found at the address of a Source; asked for again if there is no answer.
+
+    Where the address is known, what is wrong may pass: `TryAgain`. Else it is `Refused`.
+    """
+    attempt = 0
+    while True:
+        try:
+            return await find()
+        except NotASource as error:
+            if error.addresses.isdisjoint(known) and url not in known:
+                raise
+            raise TryAgain(f"{error.problem}, but it was one: try again later") from None
+        except TryAgain as error:
+            attempt += 1
+            if attempt >= DISCOVERY_ATTEMPTS and known:
+                raise TryAgain(asking(error.detail, "is the Source running?")) from None
+            if attempt >= DISCOVERY_ATTEMPTS:
+                raise Refused(asking(error.detail, "is the address right?")) from None
+            await asyncio.sleep(pause_after(error, attempt))
 
 
 class Planner:
@@ -103,8 +130,12 @@ class Planner:
 
     async def prepare(self, offered: Capabilities | None = None) -> None:
         """Find the Source, unless it is found, and see that this directory is its mirror."""
-        self._offered = offered or await self._discovered()
-        await self._claim_source(self._offered.url)
+        if offered is None:
+            known = self.state.known_addresses
+            offered = await found_at(self.url, partial(discover, self._web, self.url), known)
+        self._offered = offered
+        await self._claim_source(offered.url)
+        self.state.set_fact(GIVEN, self._web.network.source or self.url)
         self._claim_maps()
         self._select(self._options.selection)
         if self._offered.doubt is not None:
@@ -225,24 +256,6 @@ class Planner:
             return self.state.cursor != cursor
 
     # --- prepare ----------------------------------------------------------------------------------
-
-    async def _discovered(self) -> Capabilities:
-        """Discover the Source; ask again a few times if it does not answer."""
-        known, attempt = self.state.fact("source"), 0
-        while True:
-            try:
-                return await discover(self._web, self.url)
-            except NotASource as error:
-                if known not in error.addresses:
-                    raise
-                raise TryAgain(f"{error.problem}, but it was one: try again later") from None
-            except TryAgain as error:
-                attempt += 1
-                if attempt >= DISCOVERY_ATTEMPTS and known is not None:
-                    raise TryAgain(asking(error.detail, "is the Source running?")) from None
-                if attempt >= DISCOVERY_ATTEMPTS:
-                    raise Refused(asking(error.detail, "is the address right?")) from None
-                await asyncio.sleep(pause_after(error, attempt))
 
     async def _claim_source(self, url: str) -> None:
         """A Source that has moved within its site is followed; to another host if we are told."""

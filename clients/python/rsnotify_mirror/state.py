@@ -154,6 +154,7 @@ AT_ONCE = 500
 FILLED = "filled"  # the packages that an empty copy was filled from, until all are
 PART = "part "  # in the names of facts, before a package's address
 MOVED = "moved"  # what addresses began with and begin with, as far as the versions do not know it
+GIVEN = "given"  # the address at which a person let the Source be looked for
 READ = "read"  # when a baseline was read to its end first
 PLACE = "published_to"  # the hub, the set and the base that changes of the copy wait for
 LOADED = "published"  # whether that set has had the whole copy
@@ -341,6 +342,11 @@ class State:
             self.set_fact(name, value)
             self.commit()
         return None if known == value else known
+
+    @property
+    def known_addresses(self) -> set[str]:
+        """Where its Source was found: at its own address, and at the one that was given for it."""
+        return {each for name in ("source", GIVEN) if (each := self.fact(name)) is not None}
 
     @property
     def cursor(self) -> Position | None:

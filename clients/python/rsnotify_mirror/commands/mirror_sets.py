@@ -9,7 +9,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,7 +24,8 @@ from rsnotify_client.discovery import discover_sets
 from rsnotify_client.network import Network
 from rsnotify_client.token import Token
 from rsnotify_client.web import Web, origin_of
-from rsnotify_mirror.state import FILE
+from rsnotify_mirror.planning import found_at
+from rsnotify_mirror.state import FILE, State
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +69,15 @@ def copies_in(directory: Path) -> list[Path]:
     if (directory / FILE).exists() or not directory.is_dir():
         return [directory]
     return sorted(each.parent for each in directory.glob(f"*/{FILE}")) or [directory]
+
+
+def known_addresses(directory: Path) -> set[str]:
+    """Where the Sources of the copies in this directory were found."""
+    known = set[str]()
+    for each in copies_in(directory):
+        with suppress(InvalidSettings), State(each, is_writer=False) as state:  # else it is no copy
+            known |= state.known_addresses
+    return known
 
 
 @dataclass(repr=False, eq=False)
@@ -119,14 +131,17 @@ class SetMirrors:
                 urls += sets
             except (Rejected, TryAgain) as error:
                 if len(self.urls) == 1 and not self._running:
+                    if isinstance(error, TryAgain):
+                        raise
                     raise InvalidSettings(error.detail) from None
                 typer.echo(f"failed: {error.detail}", err=True)
                 statuses.append(1)
         return urls, statuses
 
     async def _sets_at(self, url: str) -> list[str]:
+        known = known_addresses(self.directory)
         async with Web(self._token_for(url), url, network=self.network) as web:
-            return await discover_sets(web, url)
+            return await found_at(url, partial(discover_sets, web, url), known)
 
     def _token_for(self, url: str) -> Token | None:
         return self.token if origin_of(url) == origin_of(self.urls[0]) else None

@@ -10,6 +10,7 @@ import typer
 from aiohttp import web
 
 from rsnotify.cli.watched import Numbers
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
@@ -23,7 +24,7 @@ from rsnotify_mirror.state import State, StateRow
 from rsnotify_mirror.workers import Workers
 from tests.integration.test_cli import without_reader
 from tests.support.running import rsnotify
-from tests.support.sources import CAPABILITIES, digest
+from tests.support.sources import CAPABILITIES, digest, rendered
 
 OPTIONS = Options(first_retry_seconds=0.01)
 ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there
@@ -177,11 +178,33 @@ async def test_a_known_source_without_a_document_is_at_fault_and_not_the_command
     assert (await rsnotify(*words)).status == 0
 
 
+@pytest.mark.parametrize("garbage", ["", "<html>we are busy</html>", "<urlset"])
+@pytest.mark.parametrize("path", [CAPABILITIES, "/.well-known/resourcesync"])
+async def test_so_is_one_that_is_audited_or_was_found_from_its_site(source, copy, path, garbage):
+    source.answer("/", "<html>welcome</html>", content_type="text/html")
+    entry = Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))
+    source.documents["/.well-known/resourcesync"] = rendered("description", [entry])
+    site = ("mirror", source.url + "/", str(copy), "--once")
+    assert (await rsnotify(*site)).status == 0
+    source.answer(path, garbage)
+    for words in (site, ("audit", source.url + "/", str(copy)), (*site, "--dry-run")):
+        said = await rsnotify(*words)
+        assert (said.status, "but it was one: try again later" in said.err) == (1, True), said.err
+    del source.handlers[path]
+    assert (await rsnotify("audit", source.url + "/", str(copy))).status == 0
+
+
 @pytest.mark.parametrize("path", ["/other.xml", "/other"])
 async def test_an_address_that_never_had_a_document_is_a_mistake(source, copy, path):
     source.answer(path, "garbage")
     words = ("mirror", source.url + CAPABILITIES, str(copy), "--once")
     assert (await rsnotify(*words)).status == 0
-    for place in (copy, copy.with_name("new")):
-        said = await rsnotify("mirror", source.url + path, str(place), "--once")
+    mirror = ("mirror", source.url + path)
+    for words in (
+        (*mirror, str(copy), "--once"),
+        (*mirror, str(copy.with_name("new")), "--once"),
+        (*mirror, str(copy.with_name("sets")), "--once", "--all-sets"),
+        ("audit", source.url + path, str(copy)),
+    ):
+        said = await rsnotify(*words)
         assert (said.status, "but it was one" in said.err) == (2, False)

@@ -116,6 +116,22 @@ async def test_all_sets_are_copied_and_one_that_fails_stops_no_other(source, tmp
     assert (await rsnotify("mirror", "--status", str(copy))).status == 0
 
 
+@pytest.mark.parametrize("garbage", ["", "<html>we are busy</html>", "<urlset"])
+async def test_a_known_source_without_a_description_is_at_fault_and_not_the_command(
+    source, tmp_path, garbage
+):
+    offer(source, "one", "two")
+    words = ("mirror", source.url + DESCRIPTION, str(tmp_path / "copy"), "--all-sets", "--once")
+    assert (await rsnotify(*words)).status == 0
+    source.answer(DESCRIPTION, garbage)
+    said = await rsnotify(*words)
+    assert (said.status, "but it was one: try again later" in said.err) == (1, True), said.err
+    other = await rsnotify("mirror", source.loc("other"), *words[2:])
+    assert (other.status, "but it was one" in other.err) == (2, False)
+    del source.handlers[DESCRIPTION]
+    assert (await rsnotify(*words)).status == 0
+
+
 async def test_several_addresses_are_copied_and_each_is_named(source, tmp_path):
     offer(source, "one", "two")
     urls = [source.loc(f"{name}/capabilitylist.xml") for name in ("one", "two")]
