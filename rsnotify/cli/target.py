@@ -80,13 +80,16 @@ def checked_name(set_name: str) -> str:
 
 
 def token_for_source(url: str) -> Token | None:
-    """The token for a Source, which may be somebody else's: its own, or ours; never the admin's."""
+    """The token for a Source, which may be anybody's: its own, or that of its hub if it is ours.
+
+    It is never the admin's.
+    """
     if (its_own := token_of_source()) is not None:
         return its_own
     for name in (OURS, FILE):
         if not os.environ.get(name):
             continue
-        if _is_for(url):
+        if _is_for(url, is_ours=False):
             return _token_in(name)
         shown = without_tokens(url)
         log.info("%s: it is not sent to %s; set %s for that", _whose(name), shown, SOURCE)
@@ -98,14 +101,14 @@ def token_of_source() -> Token | None:
     return _checked_token(os.environ.get(SOURCE), SOURCE)
 
 
-def _is_for(url: str, *, is_admins: bool = False) -> bool:
+def _is_for(url: str, *, is_ours: bool) -> bool:
     """Whether a token of the environment may be shown to this address.
 
-    It belongs to RSNOTIFY_URL. Without that, the admin's belongs to a hub on this machine, and any
-    other to whichever hub the command names: nothing else says whose it is.
+    It belongs to RSNOTIFY_URL. Without that it belongs to a hub on this machine, as commands speak
+    to that one then; or `is_ours`: to the hub that `--url` names, whoever named it meant it.
     """
     if not (home := os.environ.get("RSNOTIFY_URL")):
-        return _is_here(url) or not is_admins
+        return is_ours or _is_here(url)
     with suppress(ValueError):  # where it is no address
         return origin(url) == origin(home) or (_is_here(url) and _is_here(home))
     return False
@@ -149,7 +152,7 @@ def credential_for(url: str, data: Path) -> Credential:
     for name in (OURS, FILE, ADMIN, ADMIN_FILE):
         if not (value := os.environ.get(name)):
             continue
-        if _is_for(url, is_admins=name in (ADMIN, ADMIN_FILE)):
+        if _is_for(url, is_ours=name in (OURS, FILE)):
             where = value if name in (FILE, ADMIN_FILE) else name
             return Credential(_token_in(name), f"it is the one in {where}")
         if none is NONE:

@@ -144,6 +144,36 @@ def test_a_token_of_the_environment_goes_to_the_hub_that_it_is_for_alone(
             monkeypatch.delenv(variable)
 
 
+@pytest.mark.parametrize(
+    ("home", "url", "is_shown"),
+    [
+        (None, HERE, True),
+        (None, "http://localhost:9000/", True),
+        (None, ELSEWHERE, False),
+        (None, "http://127.0.0.1.evil.example", False),
+        (None, "http://[::1", False),
+        (HERE, ELSEWHERE, False),
+        (ELSEWHERE, HERE, False),
+        (ELSEWHERE, f"{ELSEWHERE}/a/capabilitylist.xml", True),
+    ],
+)
+def test_a_source_is_shown_our_token_only_if_that_is_for_the_hub_there(
+    home, url, is_shown, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level("INFO")
+    monkeypatch.setenv("RSNOTIFY_URL", home or "")
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    for variable, value in (("RSNOTIFY_TOKEN", "secret"), ("RSNOTIFY_TOKEN_FILE", str(file))):
+        monkeypatch.setenv(variable, value)
+        assert (token_for_source(url) is not None) is is_shown
+        kept = f"{variable} is for {home or 'a hub on this machine'}: it is not sent to {url}; "
+        kept += "set RSNOTIFY_SOURCE_TOKEN for that"
+        assert caplog.messages == ([] if is_shown else [kept])
+        monkeypatch.delenv(variable)
+        caplog.clear()
+
+
 def test_a_source_is_shown_its_own_token_and_ours_only_if_that_is_for_it(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN", "the admin's")

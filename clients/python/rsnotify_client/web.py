@@ -79,6 +79,10 @@ if TYPE_CHECKING:
 
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")
+THAT_MAY_READ = (
+    "that may read it (to a command, in RSNOTIFY_SOURCE_TOKEN for a Source, or in RSNOTIFY_TOKEN "
+    "for a hub)"
+)
 _SCHEME = re.compile(r"(?:^|,)\s*([A-Za-z][\w-]*)(?=\s*(?:,|$)|\s+[^=\s])")
 MOVED = frozenset({301, 302, 303, 307, 308})
 HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
@@ -377,7 +381,7 @@ def refused(
     """The error for an answer: what it means, and what to do."""
     advice = {
         401: _wanted(challenge),
-        403: "it may not be read: give a token that may read it (to a command, in RSNOTIFY_TOKEN)",
+        403: f"it may not be read: give a token {THAT_MAY_READ}",
         404: "there is nothing at this address: look whether it is right",
         407: f"the proxy refuses: {WANTS_PASSWORD}",
         410: "it is there no longer",
@@ -394,7 +398,7 @@ def _wanted(challenge: str | None) -> str:
     """
     schemes = [each.lower() for each in _SCHEME.findall(challenge or "")]
     if not schemes or "bearer" in schemes:
-        return "a token is needed: give one that may read it (to a command, in RSNOTIFY_TOKEN)"
+        return f"a token is needed: give one {THAT_MAY_READ}"
     if "basic" in schemes:
         return (
             "a user and a password are needed: give them in the address, as in "
