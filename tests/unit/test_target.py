@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.cli import target
 from rsnotify.cli.target import (
     checked_address,
     credential_for,
@@ -187,6 +188,15 @@ def test_a_source_is_shown_its_own_token_and_ours_only_if_that_is_for_it(monkeyp
     ]
     monkeypatch.setenv("RSNOTIFY_SOURCE_TOKEN", "its")
     assert token_for_source(ELSEWHERE) == "its"
+
+
+def test_the_page_names_each_variable_that_may_have_a_token():
+    page = (Path(__file__).parents[2] / "docs/authentication.md").read_text()
+    table = page.partition("\n## Where the commands and clients take it from\n")[2].partition(
+        "\n\n**"
+    )[0]
+    for each in (target.OURS, target.FILE, target.ADMIN, target.ADMIN_FILE, target.SOURCE):
+        assert f"`{each}`" in table
 
 
 def test_without_a_token_where_it_was_looked_for_is_told():
