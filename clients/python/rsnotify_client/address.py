@@ -135,6 +135,13 @@ def shown(text: str) -> str:
     >>> shown("a\\x1b[31m\\n" + "b" * SHOWN_CHARS)[:8]
     'a [31m b'
     """
-    if len(text) > SHOWN_CHARS:
-        text = f"{text[: SHOWN_CHARS - 1]}…"
+    return printable(text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…")
+
+
+def printable(text: str) -> str:
+    """The whole text, with a space for each character that is not printed.
+
+    >>> printable("a\\x9b31m\\u202eb")
+    'a 31m b'
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

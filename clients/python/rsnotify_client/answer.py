@@ -182,8 +182,15 @@ def problem_in(body: bytes) -> Problem | None:
         found = msgspec.json.decode(body, type=Problem)
     except NO_JSON:
         return None
-    errors = tuple(fault | {"message": shown(fault["message"])} for fault in found.errors)
-    return Problem(shown(found.detail), errors)
+    return Problem(shown(found.detail), tuple(map(_shown, found.errors)))
+
+
+def _shown(fault: Fault) -> Fault:
+    """As a stranger's text is shown."""
+    cut = Fault(message=shown(fault["message"]))
+    if "field" in fault:
+        cut["field"] = shown(fault["field"])
+    return fault | cut
 
 
 KEY_IS_USED, TOO_LARGE = 409, 413
@@ -213,4 +220,4 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
 def words_of(fault: Fault) -> str:
     """The message, with the field if it does not name that itself."""
     field, message = fault.get("field"), fault["message"]
-    return message if not field or message.startswith(field) else f"{field}: {message}"
+    return message if not field or message.startswith(field) else shown(f"{field}: {message}")

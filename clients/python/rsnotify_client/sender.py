@@ -23,6 +23,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.address import printable
 from rsnotify_client.answer import HUB_BACKOFF, HubUnreachable, hub_trouble, refused_changes
 from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
 from rsnotify_client.hub import UNAUTHORIZED, HubClient
@@ -401,9 +402,9 @@ class Sender:
             content = batch.changes[index]
             log.error(
                 "the hub refuses a change of %s: %s; it is given up: %s",
-                batch.channel,
+                printable(str(batch.channel)),
                 reason,
-                content.decode(),
+                printable(content.decode()),
             )
             if self._on_refused is None:
                 continue

@@ -2,6 +2,7 @@
 
 Rules that hold here: what waits is shown and dropped beside whatever publishes the outbox. No word
 says that all is published while something waits, or was refused and nobody has said that he knows.
+What a hub answered, or a trigger wrote into the table, is shown as a stranger's text.
 """
 
 import logging
@@ -29,6 +30,7 @@ from rsnotify.cli.target import HERE, Hub
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.sd_notify import READY, STATUS, STOPPING, notify
+from rsnotify_client.address import printable, shown
 from rsnotify_client.answer import hub_trouble
 from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, RefusedChanges, WaitingChanges
 from rsnotify_client.queue import OutboxError
@@ -168,14 +170,14 @@ class RelayStatus(NamedTuple):
             yield f"{_shown(each)}: {counted(each.changes, 'change')}, since {each.since}"
         for one in self.refused_sets:
             changes = counted(one.changes, "change")
-            yield f"{_shown(one)}: {changes} refused, the last at {one.at}: {one.reason}"
-            yield f"  {one.last}"
+            yield f"{_shown(one)}: {changes} refused, the last at {one.at}: {shown(one.reason)}"
+            yield f"  {printable(one.last)}"
         if self.refused:
             yield "readers lack what was refused: publish it anew, mended; then --forget SET"
 
 
 def _shown(row: WaitingChanges | RefusedChanges) -> str:
-    return row.set_name if row.kind == "change" else f"{row.set_name}, {row.kind}"
+    return shown(row.set_name if row.kind == "change" else f"{row.set_name}, {row.kind}")
 
 
 def status_of(table: OutboxTable) -> RelayStatus:

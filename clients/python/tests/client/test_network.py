@@ -30,7 +30,7 @@ from rsnotify_client import (
     notifications_async,
 )
 from rsnotify_client.address import SHOWN_CHARS, without_tokens
-from rsnotify_client.answer import problem_in
+from rsnotify_client.answer import problem_in, words_of
 from rsnotify_client.between import entries_of
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Credentials, Network, check_names, network_of, parse_header
@@ -356,12 +356,16 @@ def test_what_a_stranger_wrote_is_shown_cut_and_without_control_characters():
     assert without_tokens("x" * SHOWN_CHARS) == "x" * SHOWN_CHARS
     assert without_tokens("x" * (SHOWN_CHARS + 1)) == "x" * (SHOWN_CHARS - 1) + "…"
     assert Refused(ODD).detail == without_tokens(ODD)
-    fault = {"message": ODD, "index": 0}
+    fault = {"message": ODD, "index": 0, "field": ODD + "y" * 9_000}
     problem = problem_in(json.dumps({"detail": ODD + "x" * 9_000, "errors": [fault]}).encode())
     assert problem is not None
     assert problem.detail.isprintable()
     assert len(problem.detail) == SHOWN_CHARS
-    assert problem.errors == ({"message": without_tokens(ODD), "index": 0},)
+    (found,) = problem.errors
+    assert (found["message"], found["index"]) == (without_tokens(ODD), 0)
+    said = words_of(found)
+    assert said.startswith(without_tokens(ODD))
+    assert (len(said), said.isprintable()) == (SHOWN_CHARS, True)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from rsnotify_client import (
     Relay,
 )
 from rsnotify_client.commands.relay import drop_set, run
-from rsnotify_client.outbox import OutboxTable
+from rsnotify_client.outbox import INSERT, OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.queue import Refusal
 from rsnotify_client.relay import table_of
@@ -552,6 +552,30 @@ def test_what_was_refused_is_counted_with_its_reason_until_somebody_says_that_he
     assert outbox_command(database).stdout == "IN STEP: nothing waits\n"
     nothing = outbox_command(database, "--forget", "a").exception
     assert str(nothing).startswith("no change of the set 'a' was refused")
+
+
+ESCAPE = "\x1b[2J\x9b31m\u202e\r\n"
+
+
+def test_what_a_hub_or_a_trigger_has_written_steers_no_terminal(database, caplog):
+    def refuse(request: Posted) -> Answer:
+        return problem(400, "wrong", (0, ESCAPE + "why" * 9_000))
+
+    with closing(sqlite3.connect(database)) as connection, connection:
+        body = f'{{"loc": "\x9b1m\u202e", "change": "updated", "type": "{"x" * 9_000}"}}'
+        connection.execute(INSERT, (f"a{ESCAPE}", "change", body))
+    with scripted_hub(refuse) as (url, _), Relay(f"sqlite:///{database}", url) as relay:
+        relay.flush(10)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        earlier = "UPDATE rsnotify_refused SET reason = ?"  # as an earlier version wrote it
+        connection.execute(earlier, (ESCAPE + "why" * 9_000,))
+    (said,) = [each.message for each in caplog.records if "is given up" in each.message]
+    lines = outbox_command(database).stdout.split("\n")
+    assert all(each.isprintable() for each in (said, *lines))
+    assert "x" * 9_000 in said  # else nobody could publish it anew
+    assert "x" * 9_000 in lines[2]
+    assert len(lines[1]) < 2_100
+    assert len(lines) == 5
 
 
 def test_what_is_refused_and_cannot_be_counted_waits(database):
