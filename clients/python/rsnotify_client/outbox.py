@@ -276,6 +276,7 @@ BY_CHANNEL = (
     f"SELECT set_name, kind, COUNT(*), MIN(queued_at) {_TABLE} "
     "GROUP BY set_name, kind ORDER BY MIN(id)"
 )
+SETS = f"SELECT DISTINCT set_name {_TABLE}"
 DROP_SET = f"DELETE {_TABLE} WHERE set_name = ?"
 
 REFUSED = "SELECT set_name, kind, changes, reason, body, refused_at FROM rsnotify_refused"
@@ -289,6 +290,16 @@ FIRST_REFUSED = (
     "VALUES (?, ?, ?, ?, ?, ?)"
 )
 FORGET_SET = "DELETE FROM rsnotify_refused WHERE set_name = ?"
+
+TIME_OF_POSTGRESQL = (
+    "SELECT format_type(atttypid, NULL) FROM pg_attribute "
+    "WHERE attrelid = to_regclass('rsnotify_outbox') AND attname = 'queued_at'"
+)
+WITHOUT_ZONE = (
+    "its times have no zone, as an earlier version made it, so nobody can say how long a change "
+    "has waited: in a session with the time zone of the application, run ALTER TABLE "
+    "rsnotify_outbox ALTER COLUMN queued_at TYPE TIMESTAMP WITH TIME ZONE"
+)
 
 LEAD: dict[Database | None, str] = {
     "postgresql": "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)",
@@ -422,11 +433,31 @@ class OutboxTable:
         with self._transaction(writes=False) as execute:
             return int(execute(COUNT)[0][0])
 
+    def waiting_sets(self) -> list[str]:
+        """The sets of which a change waits."""
+        with self._transaction(writes=False) as execute:
+            return sorted(name for (name,) in execute(SETS))
+
     def waiting_by_channel(self) -> list[WaitingChanges]:
         """The changes that wait by channel, the channel with the oldest change first."""
         with self._transaction(writes=False) as execute:
+            if (problem := self._wrong_times(execute)) is not None:
+                raise OutboxError(problem)
             rows = execute(BY_CHANNEL)
         return [WaitingChanges(name, kind, count, _in_utc(at)) for name, kind, count, at in rows]
+
+    def wrong_times(self) -> str | None:
+        """Why nobody can say since when a change waits, and how to mend that; None if it shows."""
+        with self._transaction(writes=False) as execute:
+            return self._wrong_times(execute)
+
+    def _wrong_times(self, execute: "Execute") -> str | None:
+        if self._database != "postgresql":
+            return None
+        is_wrong = "timestamp without time zone" in {
+            kind for (kind,) in execute(TIME_OF_POSTGRESQL)
+        }
+        return f"the outbox {self._name}: {WITHOUT_ZONE}" if is_wrong else None
 
     def refused_by_channel(self) -> list[RefusedChanges]:
         """The changes that were given up by channel, the channel with the newest first."""

@@ -111,7 +111,7 @@ class Relay:
         `TryAgain` if it does not answer soon. Sets that it refuses beside others are logged.
         """
         self._soon.check()
-        sets = sorted({each.set_name for each in self.table.waiting_by_channel()})
+        sets = self.table.waiting_sets()
         refused: list[WrongToken] = []
         for each in sets[:SETS_ASKED]:
             try:

@@ -109,6 +109,8 @@ def relay(
             relay = Relay(database, hub.url, token)
             if create_table:
                 relay.table.create(database_of(database))
+            if (problem := relay.table.wrong_times()) is not None:
+                log.warning("%s", problem)  # it publishes all the same
             relay.check()  # what the hub refuses is reported at once
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))

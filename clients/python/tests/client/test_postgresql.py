@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import UTC
+from datetime import UTC, datetime
+from time import time
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +30,7 @@ from tests.support.applications import (
     create_tables,
     engine_of,
 )
-from tests.support.hub_processes import accept, eventually, scripted_hub
+from tests.support.hub_processes import accept, eventually, python, scripted_hub
 from tests.support.postgresql import PostgreSQL
 from tests.support.redis_tls import AUTHORITY
 
@@ -410,3 +411,36 @@ def test_what_waits_is_dated_in_utc_whatever_zone_the_sessions_have(outbox, zone
         (found,) = table.waiting_by_channel()
         assert table.drop("a") == 1
     assert found.since == queued_at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def test_a_table_whose_times_have_no_zone_is_named_with_what_mends_it(outbox, tmp_path):
+    """As an earlier version made it: a relay publishes, and nobody is told a wrong age."""
+    in_zone = options(outbox, TimeZone="Asia/Tokyo")
+    ask(outbox, "ALTER TABLE rsnotify_outbox ALTER COLUMN queued_at TYPE TIMESTAMP")
+    numbers, words = tmp_path / "relay.prom", ("-m", "rsnotify", "relay", "--database", outbox)
+    with scripted_hub(accept) as (hub, posted), psycopg.connect(in_zone) as application:
+        relay = python(*words, "--url", hub, "--metrics", str(numbers), RSNOTIFY_TOKEN="good")
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
+        Outbox().created(application, "a", "1")
+        application.commit()
+        eventually(lambda: any(request.locs for request in posted))
+        relay.terminate()
+        assert (relay.communicate()[1].count("its times have no zone"), relay.returncode) == (2, 0)
+        assert not numbers.exists()
+        Outbox().created(application, "a", "2")
+        application.commit()
+    with closing(table_of(outbox)) as table, pytest.raises(OutboxError) as refused:
+        table.waiting_by_channel()
+    ask(in_zone, str(refused.value).rpartition("run ")[2])
+    with closing(table_of(outbox)) as table, psycopg.connect(in_zone) as application:
+        Outbox().created(application, "b", "3")
+        application.commit()
+        ages = [
+            time() - datetime.fromisoformat(at.since).timestamp()
+            for at in table.waiting_by_channel()
+        ]
+        assert table.wrong_times() is None
+        assert [table.drop(each) for each in table.waiting_sets()] == [1, 1]
+    assert all(-60 < age < 600 for age in ages)
+    assert len(ages) == 2
