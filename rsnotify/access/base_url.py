@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # commands parse positions, and have no web framework
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
 
+BASE_BYTES = 300  # of the base of links, as XML writes it: a host has at most 253
 ADDRESS_CHARACTERS = 64  # with a zone and a port
 HOPS = 32  # of a request that was forwarded
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from rsnotify.access.base_url import BASE_BYTES
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, render_datetime
 from rsnotify.resourcesync.forms import JSON, JSONLD, TURTLE, XML, Form
@@ -124,7 +125,6 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
-BASE_BYTES = 300  # of a base URL: a host has at most 253
 OF_SET = len('<url><loc>/capabilitylist.xml</loc><rs:md capability="capabilitylist"/></url>')
 OF_ALTERNATE = len('<rs:ln rel="alternate" href="/capabilitylist.xml" type="application/xml"/>')
 OF_DESCRIBEDBY = len('<rs:ln rel="describedby" href=""/>')

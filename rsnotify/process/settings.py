@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from rsnotify.access.base_url import BASE_BYTES
 from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
@@ -74,6 +75,15 @@ def _web_address(text: str) -> str:
     if not _WEB_ADDRESS(text) or not _has_port_in_range(text):
         raise ValueError("must be an address such as https://hub.example.org")
     return text.rstrip("/")
+
+
+def _public_address(text: str) -> str:
+    """No longer than documents allow for: each of their links begins with it."""
+    address = _web_address(text)
+    size = len(address.replace("&", "&amp;").encode())  # which is all that XML escapes of it
+    if size > BASE_BYTES:
+        raise ValueError(f"must have at most {BASE_BYTES} bytes in XML, and has {size}")
+    return address
 
 
 def _email(text: str) -> str:
@@ -144,7 +154,7 @@ class Settings:
     redis_password: str | None = _setting(None, str, is_secret=True)
     replicas: int | None = _setting(None, _whole(0, 100))
     replicas_confirm: str = _setting("memory", _one_of("memory", "disk"))
-    public_url: str | None = _setting(None, _web_address)
+    public_url: str | None = _setting(None, _public_address)
     admin_token: str | None = _setting(None, str, is_secret=True)
     workers: int = _setting(1, _whole(1, 64))
     allowed_origins: tuple[str, ...] | None = _setting(None, _origins)

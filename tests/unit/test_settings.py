@@ -66,6 +66,28 @@ def test_a_public_url_loses_its_last_slash():
     assert settings.public_url == "https://hub.example.org"
 
 
+SHORT = "https://hub.example.org/"
+
+
+@pytest.mark.parametrize(
+    ("longest", "longer"),
+    [
+        (SHORT.ljust(300, "a"), SHORT.ljust(301, "a")),
+        (SHORT.ljust(300, "a") + "/", SHORT.ljust(301, "a") + "/"),
+        ((SHORT + "&").ljust(296, "a"), (SHORT + "&").ljust(297, "a")),
+        ((SHORT + "é").ljust(299, "a"), (SHORT + "é").ljust(300, "a")),
+    ],
+    ids=["ascii", "last slash", "escaped", "two bytes"],
+)
+def test_a_public_url_is_no_longer_than_documents_allow_for(longest, longer):
+    settings = Settings.from_env({"RSNOTIFY_PUBLIC_URL": longest})
+    assert settings.public_url == longest.rstrip("/")
+    (told,) = problems(RSNOTIFY_PUBLIC_URL=longer)
+    assert told == (
+        f"RSNOTIFY_PUBLIC_URL={longer!r}: must have at most 300 bytes in XML, and has 301"
+    )
+
+
 def test_an_origin_that_no_browser_would_send_is_refused():
     for text in ("a.example", "https://a.example/page", "https://a.example,b"):
         (told,) = problems(RSNOTIFY_ALLOWED_ORIGINS=text)

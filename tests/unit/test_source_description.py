@@ -2,9 +2,9 @@
 
 import pytest
 
+from rsnotify.access.base_url import BASE_BYTES
 from rsnotify.documents.discovery import FEW
 from rsnotify.documents.documents import (
-    BASE_BYTES,
     MOST_DESCRIBED,
     DescribedSets,
     most_bytes_of,
