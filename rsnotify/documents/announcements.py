@@ -17,10 +17,9 @@ import msgspec
 
 from rsnotify.coordination import keys
 from rsnotify.coordination.claims import Claims
-from rsnotify.documents.discovery import Offers
+from rsnotify.documents.discovery import Offers, PublicSets
 from rsnotify.documents.documents import (
     Announced,
-    DescribedSets,
     Offered,
     Snapshot,
     capabilities,
@@ -44,7 +43,6 @@ from rsnotify.resourcesync.notification import (
     capability_list,
     change_list_index,
 )
-from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify.sets.options import SetRecord
 
@@ -107,19 +105,18 @@ class Announcements:
         journals: Journals,
         windows: Windows,
         offers: Offers,
+        sets: PublicSets,
         notes: AnnouncedNotes,
         schedule: DocumentSchedule,
         clock: Callable[[], float] = monotonic,
-        most_described: int = MAX_ENTRIES,
     ) -> None:
-        """`most_described`: sets that one Source Description names."""
         self._journals = journals
         self._windows = windows
         self._offers = offers
+        self._sets = sets
         self._notes = notes
         self._schedule = schedule
         self._clock = clock
-        self._most_described = most_described
         self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
         self._described_last = (-1, Position(0)), DescriptionVersion(-1, "")
         self._gather_seconds = GATHER_SECONDS
@@ -260,16 +257,15 @@ class Announcements:
 
     def _describe(self) -> DescriptionVersion:
         """The sets that the description names: the public ones."""
-        named = sorted(
+        named = [
             f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
-            for record in self._journals.sets.values()
-            if not record.private
-        )
+            for record in self._sets.records()
+        ]
         return DescriptionVersion(self._journals.known.number, _digest("\n".join(named).encode()))
 
     def _of_description(self) -> Change:
         loc = self._base_url + SOURCE_DESCRIPTION
-        if DescribedSets.of(self._journals.sets.values(), self._most_described).parts == 1:
+        if self._sets.described.parts == 1:
             return Change(loc, "updated", capability="description")
         first = self._base_url + source_description_part(1)
         return Change(first, "updated", capability="description", index=loc)

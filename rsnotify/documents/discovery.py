@@ -7,7 +7,7 @@ exists. Where the Source has a document of its own, it is listed instead of the 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import blake2b
 from time import time
@@ -85,6 +85,39 @@ class Offers:
         return left if left <= time() * MICROSECONDS else None
 
 
+class PublicSets:
+    """The public sets by name, as they are known now. They are put in order once for each revision
+    of the sets, for all that name them."""
+
+    def __init__(self, journals: Journals, most_described: int = MAX_ENTRIES) -> None:
+        """`most_described`: sets that one Source Description names."""
+        self._journals = journals
+        self._most = most_described
+        self._described = -1, DescribedSets(())  # of this revision of the sets
+
+    @property
+    def described(self) -> DescribedSets:
+        """Their names, in as many Source Descriptions as they need."""
+        revision = self._journals.known.revision
+        if self._described[0] != revision:
+            self._described = revision, DescribedSets.of(self._journals.sets.values(), self._most)
+        return self._described[1]
+
+    def records(self) -> list[SetRecord]:
+        """All of them."""
+        return self.still_public(self.described.names)
+
+    def still_public(self, names: Iterable[str]) -> list[SetRecord]:
+        """Of these, which were public a moment ago."""
+        sets = self._journals.sets
+        return [sets[name] for name in names if name in sets and not sets[name].private]
+
+    def described_in(self, set_name: str) -> str:
+        """The path of the Source Description that names a set."""
+        has_one = len(self._journals.sets) <= min(self._most, FEW)  # which needs no order
+        return SOURCE_DESCRIPTION if has_one else self.described.described_in(set_name)
+
+
 BASE = "\ue000"  # in the place of the base URL: no address has this character
 
 
@@ -110,29 +143,14 @@ class Descriptions:
     """Renders Source Descriptions, and what they are in DCAT."""
 
     def __init__(
-        self, journals: Journals, describedby: str | None, email: str | None, most: int
+        self, journals: Journals, sets: PublicSets, describedby: str | None, email: str | None
     ) -> None:
-        """`most`: sets that one Source Description names."""
         self._journals = journals
+        self._sets = sets
         self._describedby = describedby
         self._email = email
-        self._most = most
-        self._described = -1, DescribedSets(())  # of this revision of the sets
         self._rendering = SingleFlight[tuple[int, str, int], Template]("Source Description")
         self._templates: dict[tuple[str, int], Template] = {}  # by form and number
-
-    @property
-    def sets(self) -> DescribedSets:
-        """The public sets as they are known now."""
-        revision = self._journals.known.revision
-        if self._described[0] != revision:
-            self._described = revision, DescribedSets.of(self._journals.sets.values(), self._most)
-        return self._described[1]
-
-    def above(self, set_name: str) -> str:
-        """The path of the Source Description that names a set."""
-        has_one = len(self._journals.sets) <= min(self._most, FEW)  # which needs no order
-        return SOURCE_DESCRIPTION if has_one else self.sets.described_in(set_name)
 
     async def template(self, form: Form, number: int = 0) -> Template:
         """The description of the sets as they are known now, or this one of several."""
@@ -155,22 +173,21 @@ class Descriptions:
     async def _catalog(self, form: Form) -> bytes:
         hub = dcat.catalog(BASE, self._journals.known.changed, self._email)
         parts = dcat.render_things([hub], form)
-        for some in slices(public_sets(self._journals)):
+        for some in slices(self._sets.records()):
             for record in some:
                 parts += dcat.render_things(dcat.listed(BASE, record), form)
             await let_others_go_on()
         return b"".join((dcat.head(form), dcat.between(form).join(parts), dcat.foot(form)))
 
     async def _description(self, form: Form, number: int) -> bytes:
-        described, about = self.sets, self._describedby
+        described, about = self._sets.described, self._describedby
         if described.parts > 1 and not number:
             index = source_description_index(BASE, described.parts, about)
             return render_document(index) if form is XML else render_json(index)
         frame = source_description(BASE, (), about, is_part=number > 0)
         parts = []
         for names in slices(described.part(number or 1)):
-            sets = self._journals.sets  # some may have gone meanwhile
-            some = [sets[name] for name in names if name in sets and not sets[name].private]
+            some = self._sets.still_public(names)  # others may have gone meanwhile
             entries = source_description(BASE, some, None).entries
             is_xml = form is XML
             parts.append(
@@ -192,12 +209,6 @@ def _asked(request: Request, form: Form) -> Form:
     return form
 
 
-def public_sets(journals: Journals) -> list[SetRecord]:
-    """The records by name."""
-    public = [record for record in journals.sets.values() if not record.private]
-    return sorted(public, key=lambda record: record.name)
-
-
 class Discovery:
     """The documents with which a Destination starts."""
 
@@ -207,23 +218,23 @@ class Discovery:
         admission: SetAdmission,
         base_url: BaseUrl,
         offers: Offers,
+        sets: PublicSets,
         snapshots: Snapshots,
         *,
         describedby: str | None,
         email: str | None = None,
         seconds_kept: Callable[[int], float] = kept_seconds,
-        most_described: int = MAX_ENTRIES,
     ) -> None:
-        """`seconds_kept`: for how long what was made of so many sets is kept. `most_described`:
-        sets that one Source Description names."""
+        """`seconds_kept`: for how long what was made of so many sets is kept."""
         self._journals = journals
+        self._sets = sets
         self._seconds_kept = seconds_kept
         self._admission = admission
         self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
         self._email = email
-        self._descriptions = Descriptions(journals, describedby, email, most_described)
+        self._descriptions = Descriptions(journals, sets, describedby, email)
         self._kept_descriptions = KeptDocuments(KEPT_BYTES)
         self._kept = KeptDocuments(0)  # the newest: each is written for its tag, kept or not
         self._robots = Costly[str]("robots.txt")
@@ -234,7 +245,7 @@ class Discovery:
 
     async def description_part(self, request: Request) -> Response:
         """One of several Source Descriptions."""
-        found, parts = _NUMBER(request.path_params["part"]), self._descriptions.sets.parts
+        found, parts = _NUMBER(request.path_params["part"]), self._sets.described.parts
         if found is None or not 1 < parts >= int(found[0]):
             words = f"there is no such Source Description: see {SOURCE_DESCRIPTION}"
             raise Rejected(words, status=404)
@@ -300,7 +311,7 @@ class Discovery:
     async def _write_robots(self, base: str) -> str:
         """Write robots.txt, without the hub's Resource Lists whose records cannot be read."""
         found: list[str] = []
-        for some in slices(public_sets(self._journals)):
+        for some in slices(self._sets.records()):
             newest = await self._snapshots.newest_of([record.name for record in some])
             found += [
                 record.resourcelist or resource_list(record.name)
@@ -314,6 +325,6 @@ class Discovery:
     ) -> Response:
         requested = await self._admission.admit(request)
         offered = await self._offers.of(requested.record)
-        document = describe(requested.base, offered, self._descriptions.above(requested.name))
+        document = describe(requested.base, offered, self._sets.described_in(requested.name))
         tag = blake2b(render_document(document), digest_size=12).hexdigest()
         return await requested.document(self._kept, tag, offered.changed, lambda: document)

@@ -243,6 +243,7 @@ def _pull_routes(parts: Composition) -> Routes:
         admission,
         parts.base_url,
         parts.offers,
+        parts.public_sets,
         stores.snapshots,
         describedby=settings.describedby,
         email=settings.admin_email,

@@ -23,7 +23,7 @@ from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.chores import Upkeep
-from rsnotify.documents.discovery import Offers
+from rsnotify.documents.discovery import Offers, PublicSets
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
@@ -253,13 +253,22 @@ class Composition:
     def offers(self) -> Offers:
         return Offers(self.stores.windows, self.stores.snapshots, self.settings.changelist_days)
 
+    @cached_property
+    def public_sets(self) -> PublicSets:
+        return PublicSets(self.journals)
+
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
     def upkeep(self) -> Upkeep:
         stores = self.stores
         announcements = Announcements(
-            self.journals, stores.windows, self.offers, stores.announced, self.schedule
+            self.journals,
+            stores.windows,
+            self.offers,
+            self.public_sets,
+            stores.announced,
+            self.schedule,
         )
         return Upkeep(
             self.journals,

@@ -72,7 +72,7 @@ class Described:
         access, base_url = Access(Tokens(pulling.client), TOKEN), BaseUrl(BASE)
         discovery = Discovery(
             pulling.hub, SetAdmission(pulling.hub, access, base_url), base_url, pulling.offers,
-            pulling.snapshots, describedby=None, email=EMAIL,
+            pulling.public_sets, pulling.snapshots, describedby=None, email=EMAIL,
         )  # fmt: skip
         self.app = build_app(dcat_routes(discovery))
 

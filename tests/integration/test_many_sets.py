@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.documents.announcements import GATHER_SECONDS, AnnouncedNotes, Announcements
-from rsnotify.documents.discovery import Offers
+from rsnotify.documents.discovery import Offers, PublicSets
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.journal_store import JournalStore
@@ -193,7 +193,10 @@ class Teller:
         windows = Windows(client)
         schedule = DocumentSchedule(HOUR, 30, 365, 60)
         offers, notes = Offers(windows, Snapshots(client), 30), AnnouncedNotes(client)
-        self._say = Announcements(self.hub, windows, offers, notes, schedule, clock=self._clock)
+        sets = PublicSets(self.hub)
+        self._say = Announcements(
+            self.hub, windows, offers, sets, notes, schedule, clock=self._clock
+        )
 
     def _clock(self) -> float:
         self.now += self.look_seconds

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from itertools import pairwise
@@ -15,7 +15,7 @@ import pytest
 from rsnotify.coordination import keys
 from rsnotify.coordination.claims import Claim
 from rsnotify.coordination.clock import ClockHistory, redis_now
-from rsnotify.documents import changelists, discovery, resourcelists
+from rsnotify.documents import announcements, changelists, discovery, documents, resourcelists
 from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import ReadSizes, Stretches
@@ -188,6 +188,24 @@ async def test_of_several_source_descriptions_one_is_said_and_never_the_index(di
     first = (await divided.journal.standings([FRAMEWORK]))[0].first
     ((_, row),) = await divided.journal.read(FRAMEWORK, first, count=10)
     assert f'rel="index" href="{BASE}{DESCRIPTION}"'.encode() in row
+
+
+async def test_the_public_sets_are_put_in_order_once_for_all_that_names_them(divided, monkeypatch):
+    """Source Descriptions, what is announced of them, Capability Lists, robots.txt."""
+    orders = []
+
+    def count(records: Iterable[SetRecord], **by: Any) -> list[SetRecord]:
+        orders.append(sorted(records, **by))
+        return orders[-1]
+
+    for module in (discovery, documents, announcements):
+        monkeypatch.setattr(module, "sorted", count, raising=False)
+    for change in range(1, 3):
+        await divided.hub.edit_set("y", {"describedby": f"http://example.com/{change}"})
+        for path in (DESCRIPTION, part(1), part(3), f"/{SET}/capabilitylist.xml", "/robots.txt"):
+            assert (await divided.get(path)).status == 200
+        await divided.upkeep.announcements.announce_description()
+        assert len(orders) == change
 
 
 @pytest.mark.parametrize(("sets", "parts"), [(50_000, 0), (50_001, 2)])

@@ -20,7 +20,7 @@ from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import COLD_CHANGES, ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
-from rsnotify.documents.discovery import Discovery, Offers
+from rsnotify.documents.discovery import Discovery, Offers, PublicSets
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
@@ -98,7 +98,6 @@ class Pulling:
     ) -> None:
         """What else is given are sizes of snapshots; `paging` are options of `Pages`."""
         self.client = client
-        self._most_described = most_described
         self._cold_changes, self._seconds_kept, self._paging = cold_changes, seconds_kept, paging
         self.journal = JournalStore(
             client, window_changes=changes, window_bytes=window_bytes, window_hours=hours
@@ -111,14 +110,15 @@ class Pulling:
             early_seconds=early_seconds,
         )  # fmt: skip
         self.offers = Offers(self.windows, self.snapshots, index_days)
+        self.public_sets = PublicSets(self.hub, most_described)
         self.stretches = Stretches(self.journal, self.windows, sizes=reads)
         self.upkeep = self._upkeep()
         self.app = self._app(BaseUrl(public_url), page_size)
 
     def _upkeep(self) -> Upkeep:
         announcements = Announcements(
-            self.hub, self.windows, self.offers, AnnouncedNotes(self.client), self.schedule,
-            most_described=self._most_described,
+            self.hub, self.windows, self.offers, self.public_sets, AnnouncedNotes(self.client),
+            self.schedule,
         )  # fmt: skip
         return Upkeep(
             self.hub,
@@ -132,9 +132,8 @@ class Pulling:
     def _app(self, base_url: BaseUrl, page_size: int) -> ASGIApp:
         admission = SetAdmission(self.hub, Access(Tokens(self.client), TOKEN), base_url)
         discovery = Discovery(
-            self.hub, admission, base_url, self.offers, self.snapshots,
+            self.hub, admission, base_url, self.offers, self.public_sets, self.snapshots,
             describedby=None, seconds_kept=self._seconds_kept,
-            most_described=self._most_described,
         )  # fmt: skip
         change_lists = ChangeListEndpoints(
             self.hub,
