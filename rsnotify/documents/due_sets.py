@@ -86,7 +86,7 @@ class DueSets:
         self._records: dict[str, SetRecord] = {}  # as they were planned
         self._version = NONE_SEEN
         self._offset: float | None = None  # of the clock that all hub processes share
-        journals.losses.after_another_server.append(self.look_at_all)
+        journals.after_another_server.append(self.look_at_all)
 
     async def look_at_all(self) -> None:
         """Redis may have lost what was done for any set: all are as new in the next round, also if

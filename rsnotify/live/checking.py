@@ -6,7 +6,7 @@ It does so under one lock, so that nobody changes the sets between reading and c
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product, starmap
 from math import ceil
@@ -16,7 +16,7 @@ from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, TooFewReplicas
 from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.live.feed import Feeds
-from rsnotify.live.losses import Losses
+from rsnotify.live.losses import AfterAnotherServer, Losses
 from rsnotify.resourcesync.notification import (
     KINDS,
     ChannelName,
@@ -96,7 +96,9 @@ class Checking:
         sets: KnownSets,
         feeds: Feeds,
         bell: Bell,
+        after_another_server: Collection[AfterAnotherServer],
     ) -> None:
+        """`after_another_server`: who asks later to be called stands in it, too."""
         self.lock = asyncio.Lock()
         self._journal = journal
         self._stored_sets = stored_sets
@@ -104,12 +106,12 @@ class Checking:
         self._sets = sets
         self._feeds = feeds
         self._bell = bell
+        self._after_another_server = after_another_server
         self._schedule = CompareSchedule(feeds, bell)
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_sets = self._next_probe = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
         self._sets_have_changed = False
-        losses.after_another_server += (self._close_sets_again, self._hear_anew)
 
     @property
     def is_current(self) -> bool:
@@ -223,7 +225,8 @@ class Checking:
     async def _update(self, due: dict[ChannelName, None]) -> None:
         began, self._sets_have_changed = monotonic(), False
         self._next = began + TICK_SECONDS
-        await self._losses.check_lineage()
+        others = self._after_another_server
+        await self._losses.check_lineage((self._close_sets_again, self._hear_anew, *others))
         version = await self._stored_sets.version()
         records = before = self._sets.records
         if version != self._sets.version:

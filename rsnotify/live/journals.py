@@ -63,9 +63,12 @@ class Journals:
         self.usage = journal.usage
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
-        self.losses = Losses(journal, self.feeds, after_another_server)
+        self.losses = Losses(journal, self.feeds)
+        self.after_another_server = [*after_another_server]
         self._confirming: SingleFlight[Feed, None] = SingleFlight("confirmation of a journal")
-        self.checking = Checking(journal, sets, self.losses, self.known, self.feeds, bell)
+        self.checking = Checking(
+            journal, sets, self.losses, self.known, self.feeds, bell, self.after_another_server
+        )
         self.history, check_sets = History(journal, windows), self.checking.check_changed_sets
         self.reading = Reading(journal, self.history, self.cache, base_url, check_sets)
         self.following = Following(

@@ -41,19 +41,13 @@ class Lineage(NamedTuple):
 class Losses:
     """Looks for what this process knows of the journals."""
 
-    def __init__(
-        self,
-        journal: JournalStore,
-        feeds: Feeds,
-        after_another_server: Iterable[AfterAnotherServer],
-    ) -> None:
+    def __init__(self, journal: JournalStore, feeds: Feeds) -> None:
         self._journal = journal
         self._feeds = feeds
         self._lineage: Lineage | None = None
-        self.after_another_server = [*after_another_server]
         self._suspects: dict[Feed, None] = {}  # each is looked at
 
-    async def check_lineage(self) -> None:
+    async def check_lineage(self, after_another_server: Iterable[AfterAnotherServer]) -> None:
         """Doubt all that is known, if another server has our data now, or this one started anew."""
         before, now = self._lineage, await lineage_of(self._journal.client)
         if now == before:
@@ -63,7 +57,7 @@ class Losses:
         self._journal.appends.found_at = Position(max(there, ours))
         if before is not None and before.data == now.data:
             log.warning("another Redis serves now, or it was started again: looking for losses")
-            for act in self.after_another_server:
+            for act in after_another_server:
                 await _unless_damaged(act)
         self._lineage = now
 

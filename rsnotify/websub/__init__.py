@@ -57,7 +57,7 @@ class WebSub:
         verifier = Verifier(journals, dialler, store, clock, queue, subscribers)
         self._dialler = dialler
         self.ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
-        journals.losses.after_another_server.append(self.ownership.redis_went_back)
+        journals.after_another_server.append(self.ownership.redis_went_back)
 
     @asynccontextmanager
     async def calling(self) -> AsyncIterator[dict[str, Loop]]:

@@ -131,7 +131,7 @@ async def test_all_are_due_when_redis_is_another_one(hub):
     chore = Chore(hub)
     await chore.publish("a")
     await chore.round()
-    for recover in hub.losses.after_another_server:
+    for recover in hub.after_another_server:
         await recover()
     assert await chore.round() == ["a"]
 
@@ -142,7 +142,7 @@ async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub)
 
     async def look(names: Sequence[str]) -> dict[str, float | None]:
         assert names == ["a"]
-        for recover in hub.losses.after_another_server:
+        for recover in hub.after_another_server:
             await recover()
         return {"a": None}
 

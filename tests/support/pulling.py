@@ -238,7 +238,7 @@ class Pulling:
         await self.upkeep.snapshots.keep_due()
 
     async def _make_all_due(self) -> None:
-        for look_at_all in self.hub.losses.after_another_server:
+        for look_at_all in self.hub.after_another_server:
             await look_at_all()
 
     async def let_go_of_all(self) -> None:

@@ -222,6 +222,25 @@ def test_the_composition_hands_in_what_objects_need():
     assert late == []
 
 
+def test_a_constructor_puts_nothing_into_what_it_is_handed():
+    """Whoever makes both would not see it."""
+    constructors = [
+        (path, node)
+        for path in sources(HUB)
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    late = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(target)}"
+        for path, constructor in constructors
+        for node in ast.walk(constructor)
+        for target in assigned(node)
+        if isinstance(target, ast.Attribute) and not ast.unparse(target).startswith("self.")
+    ]
+    assert constructors
+    assert late == []
+
+
 def assigned(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
         return node.targets
