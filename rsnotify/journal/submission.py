@@ -16,7 +16,6 @@ from rsnotify.resourcesync.notification import (
     LOC_END,
     Forms,
     render_forms,
-    shorten,
     spell_out,
 )
 
@@ -38,11 +37,6 @@ class Fragment(msgspec.Struct, frozen=True):
     def loc(self) -> bytes:
         """The escaped address of the resource."""
         return self.short[len(LOC) : self.short.index(LOC_END)]
-
-    @classmethod
-    def of_row(cls, position: Position, xml: bytes) -> "Fragment":
-        """A fragment made of a row of a journal."""
-        return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
 
     def saying(self, former: bytes) -> "Fragment":
         """The change with what the append has added to it, of what its resource was."""

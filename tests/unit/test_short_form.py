@@ -8,13 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rsnotify.errors import Rejected
-from rsnotify.journal.submission import Fragment, fragment_of
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import (
     PHRASES,
     render_forms,
-    render_rows,
     shorten,
     spell_out,
     spell_out_each,
@@ -124,16 +122,6 @@ def test_xml_stays_as_it_is(change):
     xml, _ = render_forms(change)
     assert spell_out(xml) == xml
     assert spell_out_each([xml, shorten(xml)]) == [xml, xml]
-
-
-@given(CHANGES)
-def test_what_has_been_in_a_journal_goes_back_as_it_was(change):
-    fragment = fragment_of(msgspec.structs.replace(change, lastmod=None))
-    assert Fragment.of_row(Position(0), fragment.xml) == fragment
-    at = Position.parse("2026-11-22T00:00:00Z")
-    told = Fragment.of_row(at, render_rows([(at, fragment.xml)]))  # from a packed Change List
-    assert (told.loc, told.deleted) == (fragment.loc, fragment.deleted)
-    assert spell_out(told.short) == told.xml
 
 
 CODES = [code for code in range(0x20) if code not in b"\t\n\r"]
