@@ -301,6 +301,14 @@ WITHOUT_ZONE = (
     "rsnotify_outbox ALTER COLUMN queued_at TYPE TIMESTAMP WITH TIME ZONE"
 )
 
+RIGHTS = {
+    "rsnotify_outbox": "SELECT, UPDATE, DELETE",
+    "rsnotify_refused": "SELECT, INSERT, UPDATE, DELETE",
+}
+"""What a relay needs, by the table."""
+DENIED = ("42501", 1142)
+"""The codes of PostgreSQL and MySQL for a right that is not there."""
+
 LEAD: dict[Database | None, str] = {
     "postgresql": "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)",
     "mysql": "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)",
@@ -530,6 +538,7 @@ class OutboxTable:
     def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
         with self._lock:
             self._give_way()
+            execute: Execute | None = None
             try:
                 if self._connection is None:
                     self._connection = self._connected()
@@ -545,7 +554,7 @@ class OutboxTable:
                 self._give_back()
                 if isinstance(error, OutboxError) or not isinstance(error, Exception):
                     raise
-                raise self._failure(error) from error
+                raise self._failure(error, execute.verb if execute else "") from error
 
     def _connected(self) -> Any:
         connection = self._connect()
@@ -577,8 +586,13 @@ class OutboxTable:
         except Exception:
             self._leads, self._connection = False, None
 
-    def _failure(self, error: Exception) -> OutboxError:
+    def _failure(self, error: Exception, verb: str = "") -> OutboxError:
         text = " ".join(str(error).split()) or type(error).__name__
+        if (table := _denied(error, text)) is not None:
+            return OutboxError(
+                f"the outbox {self._name}: this user lacks the right to {verb} {table}: "
+                f"GRANT {RIGHTS[table]} ON {table} TO that user"
+            )
         if (missing := self._missing(text)) is not None:
             return NoOutbox(f"the outbox {self._name}: {missing}", self._creation)
         return OutboxError(f"the outbox {self._name}: {self._with_advice(text)}")
@@ -612,6 +626,14 @@ def _count_refused(
         execute(FIRST_REFUSED, values)
 
 
+def _denied(error: Exception, text: str) -> str | None:
+    """The table of ours that a driver's error says this user may not use so; None if of none."""
+    codes = [getattr(error, name, None) for name in ("sqlstate", "pgcode")] + [*error.args[:1]]
+    if not any(code in codes for code in DENIED):
+        return None
+    return next((each for each in RIGHTS if each in text), None)
+
+
 def says_no_table(text: str) -> bool:
     """Whether a driver's error means that the table was not created."""
     is_ours = any(name in text for name in ("rsnotify_outbox", "rsnotify_refused"))
@@ -622,11 +644,13 @@ class Execute:
     """A cursor that answers with rows, whatever its driver calls a parameter."""
 
     def __init__(self, connection: Any) -> None:
+        self.verb = ""  # of what was executed last
         self._cursor = connection.cursor()
         self._style = style_of(connection)
         self.close = self._cursor.close
 
     def __call__(self, statement: str, values: Sequence[object] = ()) -> Rows:
+        self.verb = statement.partition(" ")[0]
         self._cursor.execute(with_marks(statement, self._style), tuple(values))
         return self._cursor.fetchall() if self._cursor.description else ()
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import permutations
 
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.outbox import Outbox, OutboxError
+from rsnotify_client.outbox import RIGHTS, Outbox, OutboxError, OutboxTable
 from rsnotify_client.relay import table_of
 from tests.evidence.soak import databases
 from tests.support import mariadb
@@ -47,6 +48,29 @@ def test_what_waits_is_dated_in_utc_whatever_zone_the_server_and_the_application
         assert table.drop("a") == 1
         application.cursor().execute("SET GLOBAL time_zone = 'SYSTEM'")
     assert found.since == "2001-09-09T01:46:40+00:00"
+
+
+READS = {
+    "rsnotify_outbox": OutboxTable.waiting,
+    "rsnotify_refused": OutboxTable.refused_by_channel,
+}
+
+
+def test_the_right_that_a_relay_lacks_is_named_with_its_table(tmp_path):
+    with mariadb.running(tmp_path) as url, closing(databases.connect(url)) as admin:
+        databases.prepare(url)
+        execute = admin.cursor().execute
+        execute("FLUSH PRIVILEGES")  # from now on it asks who somebody is
+        for lacks, has in permutations(READS):
+            user = f"lacks_{lacks}@localhost"
+            execute(f"CREATE USER {user}")
+            execute(f"GRANT {RIGHTS[has]} ON papers.{has} TO {user}")
+            own = url.replace("root@127.0.0.1", f"lacks_{lacks}@localhost")
+            problem = f": this user lacks the right to SELECT {lacks}: GRANT {RIGHTS[lacks]} ON "
+            with closing(table_of(own)) as table:
+                READS[has](table)
+                with pytest.raises(OutboxError, match=problem):
+                    READS[lacks](table)
 
 
 # TLS ---------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client import Outbox, Relay
-from rsnotify_client.outbox import OutboxError, OutboxTable
+from rsnotify_client.outbox import RIGHTS, OutboxError, OutboxTable
+from rsnotify_client.queue import Refusal
 from rsnotify_client.relay import table_of, without_password
 from tests.evidence.soak import databases
 from tests.support import postgresql
@@ -444,3 +445,60 @@ def test_a_table_whose_times_have_no_zone_is_named_with_what_mends_it(outbox, tm
         assert [table.drop(each) for each in table.waiting_sets()] == [1, 1]
     assert all(-60 < age < 600 for age in ages)
     assert len(ages) == 2
+
+
+TABLES = tuple(RIGHTS)
+
+
+@pytest.fixture
+def lesser(server: PostgreSQL, outbox: str) -> Iterator[str]:
+    """The URL of the outbox for a user who has no right yet."""
+    ask(outbox, "CREATE ROLE lesser LOGIN")
+    yield outbox.replace("app@", "lesser@")
+    ask(outbox, "DROP OWNED BY lesser; DROP ROLE lesser")
+
+
+@pytest.mark.parametrize(("lacks", "has"), [TABLES, TABLES[::-1]])
+def test_a_relay_that_has_rights_for_one_table_only_names_the_other_at_once(
+    outbox, lesser, lacks, has
+):
+    ask(outbox, f"GRANT {RIGHTS[has]} ON {has} TO lesser")
+    with scripted_hub(accept) as (hub, _):
+        words = ("--database", lesser, "--url", hub)
+        relay = python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN="good")
+        _, said = relay.communicate()
+    right = f"this user lacks the right to SELECT {lacks}: GRANT {RIGHTS[lacks]} ON {lacks} TO that"
+    assert relay.returncode == 2
+    assert said == f"error: the outbox {lesser}: {right} user\n"
+
+
+def give_up(url: str) -> int:
+    """A relay of this user gives up what waits; how many changes that is."""
+    with closing(table_of(url)) as table:
+        batch = table.take((), 10)
+        assert batch is not None
+        return table.remove(batch, batch.ids, Refusal("why", batch.changes[-1]))
+
+
+@pytest.mark.parametrize(
+    ("table", "right"),
+    [(table, right) for table in TABLES for right in RIGHTS[table].split(", ")[1:]],
+)
+def test_the_right_that_a_relay_lacks_is_named_with_its_table(outbox, lesser, table, right):
+    for each in TABLES:
+        ask(outbox, f"GRANT {RIGHTS[each]} ON {each} TO lesser")
+    ask(outbox, f"REVOKE {right} ON {table} FROM lesser")
+    with psycopg.connect(outbox) as application:
+        Outbox().created(application, "a", "1")
+    problem = f": this user lacks the right to {right} {table}: "
+    with closing(table_of(lesser)) as relay:
+        if (table, right) == ("rsnotify_refused", "DELETE"):  # to publish it is not needed
+            assert give_up(lesser) == 1
+            with pytest.raises(OutboxError, match=problem):
+                relay.forget_refused("a")
+        else:
+            with pytest.raises(OutboxError, match=problem):
+                give_up(lesser)
+            ask(outbox, f"GRANT {right} ON {table} TO lesser")
+            assert give_up(lesser) == 1
+    ask(outbox, "DELETE FROM rsnotify_refused")
