@@ -1,7 +1,10 @@
 """The page in Firefox: what differs between browsers is tried in both."""
 
+import asyncio
+import re
 import shlex
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 
 import pytest
@@ -90,3 +93,15 @@ async def test_every_view_opens_without_an_error(chromium, page_hub, set_name):
         for address, ready in VIEWS.items():
             await page.goto(page_hub.url + address.format(set_name))
             await expect(page.locator(ready).first).to_be_visible()
+
+
+@pytest.mark.parametrize("length", [65_536, 65_537, 1_000_000])
+async def test_a_line_of_any_length_before_its_address_keeps_nobody_from_firefox(length):
+    program = f"import sys; sys.exit('x' * {length} + '\\nWebDriver BiDi listening on ws://a')"
+    words = (sys.executable, "-P", firefox.__file__, sys.executable, "-c", program)
+    started = await asyncio.create_subprocess_exec(*words, stderr=PIPE)
+    _, said = await started.communicate()
+    first, second = said.decode().splitlines()
+    assert first == "x" * length
+    assert re.fullmatch(r"WebDriver BiDi listening on ws://127\.0\.0\.1:\d+", second)
+    assert started.returncode == 1

@@ -10,13 +10,16 @@ import asyncio
 import json
 import re
 import sys
+from asyncio import StreamReader
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
 
 from websockets import ConnectionClosed
 from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection, serve
 
+CHUNK_BYTES = 65_536
 ADDRESS = re.compile(rb"(?<=WebDriver BiDi listening on )ws://\S+")
 
 
@@ -38,6 +41,16 @@ async def _hand_on(sender: Connection, receiver: Connection) -> None:
     await receiver.close()
 
 
+async def _lines(stream: StreamReader) -> AsyncIterator[bytes]:
+    """However long they are: the stream's own iterator fails at one that is too long for it."""
+    begun = b""
+    while chunk := await stream.read(CHUNK_BYTES):
+        *whole, begun = (begun + chunk).split(b"\n")
+        for line in whole:
+            yield line + b"\n"
+    yield begun
+
+
 async def main() -> int:
     firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=PIPE)
     address = ""
@@ -56,7 +69,8 @@ async def main() -> int:
     async with serve(carry, "127.0.0.1", 0, max_size=None, ping_interval=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         ours = f"ws://127.0.0.1:{port}".encode()
-        async for line in firefox.stderr:
+        assert firefox.stderr is not None
+        async for line in _lines(firefox.stderr):
             if found := ADDRESS.search(line):
                 address = found[0].decode()
             sys.stderr.buffer.write(ADDRESS.sub(ours, line))
