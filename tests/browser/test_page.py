@@ -303,6 +303,9 @@ async def test_of_many_sets_the_first_are_shown_and_the_others_are_found(chromiu
         await page.click(".order:text-is('Set')")
         await expect(page.locator("#found")).to_have_text("the first 50 of 51")
         await expect(rows.first.locator("a")).to_have_text("set01")
+        await page.click(".order:text-is('Resources')")
+        only = "the 50 that changed last of 51; only these 50 are sorted by “Resources”"
+        await expect(page.locator("#found")).to_have_text(only)
         await page.fill("#find", "T3")
         await expect(page.locator("#found")).to_have_text("10 in all")
         await expect(rows).to_have_count(10)
@@ -1292,8 +1295,40 @@ async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
                 await tools.get_by_text("Next").click()
                 await page.get_by_label(f"Find in {table}").fill(names[7].upper())
                 await expect(rows).to_have_count(1)
+                await expect(tools.locator("output")).to_have_text("1 in all")
                 await page.get_by_label(f"Find in {table}").fill("nowhere")
                 await expect(tools.locator("output")).to_have_text("None has this in it.")
+
+
+async def test_an_order_of_the_rows_shown_alone_is_not_taken_for_one_of_all_sets(
+    chromium, tmp_path
+):
+    """The hub orders all of them by name, and by the last change; newest first."""
+    names = tuple(f"set{number:02}" for number in range(ADMIN_ROWS + 2))
+    async with (
+        RunningHub(tmp_path / "data", sets=names) as hub,
+        opened(chromium, hub, names[0]) as page,
+    ):
+        await open_admin(page)
+        await page.fill("[aria-label='Find in Sets']", "")
+        said = page.locator(".tools", has=page.get_by_label("Find in Sets")).locator("output")
+        await expect(said).to_have_text("1 to 25 of 27, by last change")
+        for column, by in (
+            ("Set", "by name"),
+            ("Set", "by name; only these 25 are sorted by “Set”, in reverse"),
+            ("Last change", "by last change"),
+            (
+                "Last change",
+                "by last change; only these 25 are sorted by “Last change”, in reverse",
+            ),
+            ("Readers now", "by last change; only these 25 are sorted by “Readers now”"),
+        ):
+            await page.locator(f".order:text-is('{column}'):visible").press("Enter")
+            await expect(said).to_have_text(f"1 to 25 of 27, {by}")
+        await page.get_by_label("Next in Sets").click()
+        await expect(said).to_have_text(f"26 to 27 of 27, {by.replace('25', '2')}")
+        await page.fill("[aria-label='Find in Sets']", names[7])
+        await expect(said).to_have_text("1 in all")
 
 
 async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):

@@ -10,8 +10,8 @@ export const byName = (one, other) => names.compare(one.name, other.name);
 export const lastFirst = (one, other) => names.compare(other.newest ?? "", one.newest ?? "");
 
 /** `columns` are `[title, compare]`, or a title alone where nothing can be ordered; `chosen` is called after a press. */
-export function ordering(columns, first, chosen) {
-  let [by, isReversed] = [first, false];
+export function ordering(columns, newest, chosen) {
+  let [by, isReversed] = [newest, false];
   const heads = columns.map((column, at) => (typeof column === "string" ? column
     : make.button({ type: "button", className: "order", onclick: () => choose(at) }, column[0])));
 
@@ -38,5 +38,8 @@ export function ordering(columns, first, chosen) {
     arranged,
     /** The order in which the hub is asked for them: it knows two. */
     asked: () => (by === NAME ? "name" : "newest"),
+    /** Said of a part of all sets where the hub itself does not have the order that was chosen. */
+    onlyOf: (count) => (count < 2 || ([NAME, newest].includes(by) && !isReversed) ? ""
+      : `; only these ${count} are sorted by “${columns[by][0]}”${isReversed ? ", in reverse" : ""}`),
   };
 }

@@ -39,7 +39,7 @@ function show({ sets, now, sets_total: total }) {
   told(sets);
   the["no-sets"].hidden = !isEmpty;
   body.closest(".scroll").hidden = isEmpty;
-  say(the.found, total > SHOWN ? `${order.asked() === "name" ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}`
+  say(the.found, total > SHOWN ? `${order.asked() === "name" ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}${order.onlyOf(SHOWN)}`
     : total ? `${number(total)} in all` : find.value ? "No set has this in its name." : "");
 }
 

@@ -49,7 +49,7 @@ function draw(now = Date.now()) {
   const forms = (name) => (open.has(name) ? [{ name, form: open.get(name) }] : []);
   const lost = [...open.keys()].filter((name) => !here.has(name)).flatMap(forms);
   const rows = order.arranged(shown, sets.body).flatMap((each) => [{ ...each, now }, ...forms(each.name)]);
-  sets.show([...lost, ...rows], total, order.asked() === "name" ? ", by name" : ", by last change");
+  sets.show([...lost, ...rows], total, `, by ${order.asked() === "name" ? "name" : "last change"}${order.onlyOf(shown.length)}`);
 }
 
 function made({ name, form }) {
