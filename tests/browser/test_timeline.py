@@ -58,7 +58,8 @@ async def test_a_drag_shows_a_stretch_and_whoever_opens_its_address_sees_the_sam
         await expect(latest(page)).to_have_text(["http://example.com/0", "http://example.com/1"])
         await expect(says(page)).to_have_text(told[1] or "")
         await expect(page.locator("#moment")).to_have_text(told[0] or "")
-        await page.click("#whole")
+        await page.locator("#whole").press("Enter")
+        await expect(page.locator("#day-before")).to_be_focused()  # of what has gone its neighbour
         assert set(asked(page)) == {"set"}
         assert await shown(page) == ["1", "0"]
 
@@ -202,7 +203,8 @@ async def test_what_is_not_read_is_said_and_read_when_it_is_asked_for(chromium, 
         await page.reload()
         await expect(says(page)).to_contain_text("10,000 changes;")
         await expect(says(page)).to_contain_text("is not read yet")
-        await page.click("#read-on")
+        await page.locator("#read-on").press("Enter")
+        await expect(page.get_by_role("slider", name="From")).to_be_focused()
         await expect(says(page)).to_contain_text("10,001 changes;")
         await expect(says(page)).not_to_contain_text("is not read")
 
@@ -236,12 +238,18 @@ async def test_a_day_that_is_not_read_is_not_said_to_be_empty(page, set_name):
 async def test_the_day_before_is_a_line_of_its_own(page, page_hub, set_name):
     await page_hub.publish("http://example.com/0", set_name=set_name)
     await expect(says(page)).to_contain_text("1 change;")
+    after = page.locator("#day-after")
+    await expect(after).to_have_attribute("aria-disabled", "true")
     await page.click("#day-before")
     await expect(page.locator("#day-title")).to_contain_text("24 hours until")
     await expect(says(page)).to_have_text("No change in these 24 hours.")
-    await page.click("#day-after")
-    await expect(page.locator("#day-title")).to_have_text("The last 24 hours")
-    await expect(says(page)).to_contain_text("1 change;")
+    await after.press("Enter")
+    for _ in range(2):  # at the end of its way it stays where it is
+        await expect(page.locator("#day-title")).to_have_text("The last 24 hours")
+        await expect(says(page)).to_contain_text("1 change;")
+        await expect(after).to_have_attribute("aria-disabled", "true")
+        await expect(after).to_be_focused()
+        await after.press("Enter")
 
 
 async def test_a_stretch_is_shown_fifty_changes_at_a_time(chromium, page_hub, set_name):
@@ -252,10 +260,14 @@ async def test_a_stretch_is_shown_fifty_changes_at_a_time(chromium, page_hub, se
     async with opened(chromium, page_hub, shared) as page:
         await expect(page.locator("#moment")).to_contain_text("The first 50 changes")
         assert len(await shown(page)) == PAGE
-        await page.click("#more")
+        await page.locator("#more").press("Enter")
         await expect(page.locator("#moment")).to_contain_text("All changes after")
         assert len(await shown(page)) == PAGE + 1
         await expect(page.locator("#more")).to_be_hidden()
+        await expect(page.get_by_role("region", name="Latest changes")).to_be_focused()
+        await page.get_by_text("Show the latest").press("Enter")
+        await expect(page.locator("#moment")).to_be_hidden()
+        await expect(page.locator("#filter")).to_be_focused()
 
 
 async def test_the_focus_stays_in_the_table_when_its_row_leaves(page, page_hub, set_name):

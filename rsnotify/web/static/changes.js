@@ -1,7 +1,7 @@
 /** The latest changes of the set as a table, or those of a stretch of time that is shared. */
 
 import { get, setPath } from "./api.js";
-import { clock, keepRows, make, resource, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { clock, keepRows, make, resource, row, shows, submits, table, tag, say, the, toClipboard } from "./dom.js";
 import { showFacts } from "./facts.js";
 import { history as changesOf, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
@@ -41,8 +41,8 @@ export function addGap(after, until) {
 export function show(wanted) {
   stretch = wanted;
   moment = stretch && [];
-  the.moment.hidden = !stretch;
-  the.more.hidden = true; // until it is known that there is more
+  shows(the.moment, stretch !== null, filter);
+  shows(the.more, false, filter); // until it is known that there is more
   the.pause.hidden = stretch !== null; // it stands anyway
   the["changes-title"].textContent = stretch ? "Changes of a stretch" : "Latest changes";
   draw();
@@ -59,7 +59,7 @@ async function readOn() {
     const within = found.filter(({ datetime }) => !until || datetime <= until);
     moment = moment.concat(within);
     const isAll = within.length < ROWS;
-    the.more.hidden = isAll;
+    shows(the.more, !isAll, body.closest(".scroll"));
     the.moment.firstElementChild.textContent =
       `${isAll ? "All" : `The first ${moment.length}`} changes after ${from}${until ? ` up to ${until}` : ""}, the oldest first.`;
     draw();

@@ -97,6 +97,13 @@ export function keepRows(body, wanted, otherwise = body.closest(".scroll")) {
   (next ?? otherwise).focus({ preventScroll: true });
 }
 
+/** Show it or hide it. If it goes that has the focus, `next` gets it. */
+export function shows(element, isShown, next) {
+  const hadFocus = element.contains(document.activeElement);
+  element.hidden = !isShown;
+  if (hadFocus && !isShown) next.focus();
+}
+
 export function submits(form, work) {
   form.onsubmit = (event) => {
     event.preventDefault();

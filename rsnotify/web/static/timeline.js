@@ -5,7 +5,7 @@
 
 import { address, read as asText } from "./api.js";
 import { positionOf } from "./client/lib/position.js";
-import { counted, make, number, say, submits, the } from "./dom.js";
+import { counted, make, number, say, shows, submits, the } from "./dom.js";
 import { cursor } from "./following.js";
 import { asked, set } from "./here.js";
 import {
@@ -119,7 +119,7 @@ function draw() {
     return made;
   }));
   the["day-title"].textContent = until === null ? "The last 24 hours" : `24 hours until ${new Date(last * 60_000).toLocaleString("sv").slice(0, 16)}`;
-  the["day-after"].disabled = until === null;
+  the["day-after"].ariaDisabled = until === null ? "true" : null; // not `disabled`, which would take the focus away
   drawChosen(last);
   describe(drawn, last);
 }
@@ -129,7 +129,7 @@ const place = (minute, last) => `${Math.min(100, Math.max(0, 100 * (minute - las
 function drawChosen(last) {
   const [from, to] = chosen ?? [last - DAY, last];
   line.classList.toggle("chosen", chosen !== null);
-  the.whole.hidden = !chosen;
+  shows(the.whole, chosen !== null, the["day-before"]);
   brush.setAttribute("x", Math.max(0, from - last + DAY));
   brush.setAttribute("width", chosen ? Math.max(0, Math.min(to, last) - Math.max(from, last - DAY)) : 0);
   edges.forEach((edge, at) => {
@@ -150,7 +150,7 @@ function describe(drawn, last) {
       : "No change in these 24 hours";
   const left = !reached || trouble ? "" : isReading ? " Reading on…" : ` What is shaded, before ${hour(minuteOf(reached))}, is not read yet.`;
   say(the["day-says"], trouble ? `The line cannot be read: ${trouble}` : reached && !most && isReading ? "Reading…" : `${all}.${left}`, trouble !== "");
-  the["read-on"].hidden = isReading || (!reached && !trouble);
+  shows(the["read-on"], !isReading && (reached !== null || trouble !== ""), edges[0]);
 }
 
 function describeStretch([from, to], last) {
@@ -234,7 +234,7 @@ submits(the.exact, () => {
 the.whole.onclick = clear;
 the["read-on"].onclick = readOn;
 the["day-before"].onclick = () => turnTo((until ?? end()) - DAY);
-the["day-after"].onclick = () => turnTo(until + DAY);
+the["day-after"].onclick = () => { if (until !== null) turnTo(until + DAY); };
 
 const isToday = (minute) => Date.now() / 60_000 - minute <= DAY;
 
