@@ -1331,6 +1331,22 @@ async def test_an_order_of_the_rows_shown_alone_is_not_taken_for_one_of_all_sets
         await expect(said).to_have_text("1 in all")
 
 
+async def test_admin_says_that_it_asks_the_hub_until_there_is_an_answer(page):
+    is_let_in = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_let_in.wait()
+        await route.continue_()
+
+    await page.route("**/api/status?*", later)
+    await view(page, "Admin")
+    waits = page.locator("[data-view=admin]").get_by_text("Asking the hub…")
+    await expect(waits).to_be_visible()
+    is_let_in.set()
+    await expect(page.locator("#numbers")).to_contain_text("store")
+    await expect(waits).to_be_hidden()
+
+
 async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):
     await page.clock.install()
     await open_admin(page)

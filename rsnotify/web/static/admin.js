@@ -27,6 +27,7 @@ function sayWhatWasNotDone() {
 function showHub(status) {
   problem(status ? "" : "The hub does not answer; trying again.");
   if (!status) return;
+  the["no-figures"].hidden = true;
   goOn(status);
   const { rates: { deliveries_per_second: deliveries }, store, following, warnings = [], processes = [], websub } = status;
   const figures = [
