@@ -58,7 +58,7 @@ for each in (
     test_page.test_a_change_published_elsewhere_appears,
     test_page.test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_published,
     test_page.test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition,
-    test_page.test_where_no_websocket_is_allowed_the_page_follows_an_event_stream,
+    test_page.test_where_no_websocket_is_let_through_the_page_follows_an_event_stream,
     test_page.test_a_connection_that_is_cut_misses_nothing,
     test_page.test_the_picture_can_be_held,
     test_page.test_the_debugger_shows_frames_and_goes_on_from_the_cursor,

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import re
+from types import SimpleNamespace
 from typing import Self
 
 import pytest
@@ -12,6 +13,7 @@ from rsnotify.sets.options import SetOptions
 from rsnotify.web.validation import DOCUMENT_BYTES
 from tests.browser.conftest import choose, no_violations, opened, tab_to, use_token, view
 from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.receivers import Receiver, answers
 from tests.support.running import TOKEN, RunningHub, until
 
@@ -155,6 +157,12 @@ async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(ch
         assert await page.locator("#latest .bad").count() == 0
 
 
+async def readers_of(hub: RunningHub, set_name: str) -> dict[str, int]:
+    _, status = await hub.ask("GET", f"/api/status?name={set_name}")
+    readers: dict[str, int] = status["sets"][0]["channels"][0]["readers"]
+    return readers
+
+
 async def test_a_hub_that_was_away_is_followed_by_websocket_again(chromium, tmp_path):
     """Also if its event stream, which is opened first, is asked for when it is not yet back."""
     is_back = asyncio.Event()
@@ -173,18 +181,24 @@ async def test_a_hub_that_was_away_is_followed_by_websocket_again(chromium, tmp_
         await hub.start()
         is_back.set()
         await expect(page.locator("#health")).to_have_text("live")
-        _, status = await hub.ask("GET", "/api/status")
-        readers = status["sets"][0]["channels"][0]["readers"]
-        assert readers == {"websocket": 1, "event stream": 0, "long poll": 0}
+        assert await readers_of(hub, "dataset1") == {
+            "websocket": 1,
+            "event stream": 0,
+            "long poll": 0,
+        }
 
 
-async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(chromium, tmp_path):
+async def test_where_no_websocket_is_let_through_the_page_follows_an_event_stream(
+    chromium, page_hub, set_name
+):
     async with (
-        RunningHub(tmp_path / "data", allowed_origins="https://a.example") as hub,
-        opened(chromium, hub, "dataset1") as page,
+        CuttingProxy(page_hub.port, "refused", None) as proxy,
+        opened(chromium, SimpleNamespace(url=proxy.of(page_hub.url)), set_name) as page,
     ):
-        await hub.publish("http://example.com/res1")
+        await page_hub.publish("http://example.com/res1", set_name=set_name)
         await expect(latest(page)).to_have_text("http://example.com/res1")
+        readers = await readers_of(page_hub, set_name)
+        assert readers == {"websocket": 0, "event stream": 1, "long poll": 0}
 
 
 async def test_a_page_of_another_origin_reads_public_channels_and_no_private_one(
@@ -665,7 +679,7 @@ async def test_the_line_of_any_set_is_followed_cut_and_joined_again_at_the_landi
         await expect(cut).to_be_hidden()
         await museum.press("Enter")
         await expect(museum).to_have_attribute("aria-pressed", "true")
-        await expect(said).to_have_text("This page follows museum now.")
+        await expect(said).to_have_text("This page follows museum now, by WebSocket.")
         await cut.press("Enter")
         await hub.publish("http://example.com/1", set_name="maps")  # nothing of this one is missing
         await landing.get_by_role("button", name="Make five changes").press("Enter")
@@ -676,12 +690,29 @@ async def test_the_line_of_any_set_is_followed_cut_and_joined_again_at_the_landi
         await expect(said).to_contain_text(re.compile(r"^5 missing → 0, in [\d,]+ ms: 5 changes "))
         await expect(landing.locator(".missing")).to_have_text("5 → 0 missing")
         await maps.click()
-        await expect(said).to_have_text("This page follows maps now.")
+        await expect(said).to_have_text("This page follows maps now, by WebSocket.")
         await expect(museum).to_have_attribute("aria-pressed", "false")
         await expect(landing.locator(".missing")).to_be_empty()
         await maps.click()
         await expect(cut).to_be_hidden()
         await expect(said).to_be_empty()
+
+
+@pytest.mark.parametrize(("events", "name"), [(None, "event stream"), ("refused", "long poll")])
+async def test_the_landing_says_by_what_it_follows_a_set_and_draws_its_line_there(
+    chromium, page_hub, set_name, events, name
+):
+    async with CuttingProxy(page_hub.port, "refused", events) as proxy:
+        place = SimpleNamespace(url=proxy.of(page_hub.url))
+        async with opened(chromium, place, set_name) as page:
+            await page_hub.publish("http://example.com/1", set_name=set_name)  # it stands first
+            await page.goto(f"{place.url}/?view=overview")
+            landing, said = page.locator("#landing"), page.locator("#line-says")
+            await landing.get_by_role("button", name=f"Follow {set_name}", exact=True).click()
+            await expect(said).to_have_text(f"This page follows {set_name} now, by {name}.")
+            way = await landing.locator("path.own").get_attribute("d") or ""
+            height = await landing.get_by_text("stream or poll").get_attribute("y") or ""
+            assert float(way.rpartition(",")[2]) == float(height) + 2
 
 
 # Debugger, validator ------------------------------------------------------------------------------

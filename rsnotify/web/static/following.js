@@ -10,6 +10,7 @@ export const PAST = 50; // changes that are shown of what was before
 
 export let cursor = null; // everything up to it has been handed on
 export let isLost = false; // nothing comes now
+export let transport = ""; // over which it came last
 let heard = {};
 let name = set?.name; // of the set that is followed
 let leaving = new AbortController();
@@ -57,11 +58,12 @@ export async function join() {
   }
 }
 
-function stands({ state, position, error }) {
+function stands({ state, position, error, transport: over }) {
   if (state === "waiting") become("connection lost; trying again", true, error.message);
   else if (state === "catching-up") become("catching up…");
   else {
     cursor = position ?? cursor;
+    transport = over;
     if (begun === null) {
       begun = position;
       heard.began?.();

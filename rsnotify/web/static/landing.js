@@ -11,9 +11,12 @@ const PLACES = [2, 1, 3, 0, 4]; // for sets, from the middle
 const [STEP, FIRST, LETTERS] = [34, 24, 20]; // between two sets, to the first, of a name that fits
 const READERS = [ // how a set is read, and the readers of a channel that do so
   ["WebSocket", ({ websocket }) => websocket],
-  ["event stream", (readers) => readers["event stream"] + readers["long poll"]],
+  ["stream or poll", (readers) => readers["event stream"] + readers["long poll"]],
   ["lists", () => 0], // each change is there for whoever asks
 ];
+const OVER = { // which of these this page is, and how it says so
+  websocket: [0, "WebSocket"], sse: [1, "event stream"], "long-poll": [1, "long poll"], polling: [2, "lists"],
+};
 const middle = FIRST + STEP * PLACES[0];
 const readerAt = (at) => middle + (at - 1) * 56;
 const [SOURCES_END, SET, SET_END, READERS_BEGIN] = [80, 166, 306, 392]; // from left to right
@@ -30,6 +33,7 @@ box(4, middle, 76, 44, "Sources");
 const places = [];
 let chosen = null; // the place of the set that this page follows
 let line = null; // over which it does
+let among = 0; // the readers among whom this page is
 
 picture.append(missing);
 the.landing.prepend(picture);
@@ -51,7 +55,7 @@ function place(at) {
   lines.append(...ways);
   const button = drawn("g", { role: "button", tabindex: 0, "aria-pressed": false },
     drawn("rect", { x: SET, y: y - 13, width: SET_END - SET, height: 26, rx: 8 }), name);
-  const made = { set: "", y, name, ways, button, end: ends[0], today: null };
+  const made = { set: "", y, name, ways, button, ends, today: null };
   button.onclick = () => choose(made);
   button.onkeydown = (event) => {
     if (![" ", "Enter"].includes(event.key)) return;
@@ -69,7 +73,7 @@ function choose(found) {
   chosen?.button.setAttribute("aria-pressed", false);
   chosen = found === chosen ? null : found;
   missing.textContent = "";
-  own.setAttribute("d", chosen?.end ?? "");
+  joins(0);
   the["cut-line"].hidden = !chosen;
   the["try-line"].hidden = true;
   if (!chosen) {
@@ -77,22 +81,31 @@ function choose(found) {
     return;
   }
   chosen.button.setAttribute("aria-pressed", true);
-  missing.setAttribute("y", Math.max(12, (chosen.y + readerAt(0)) / 2 - 6));
   the["cut-line"].disabled = true;
   follow(chosen);
 }
 
+/** Draw the line of this page to those readers. */
+function joins(readersAt) {
+  among = readersAt;
+  own.setAttribute("d", chosen?.ends[among] ?? "");
+  if (chosen) missing.setAttribute("y", Math.max(12, (chosen.y + readerAt(among)) / 2 - 6));
+}
+
 async function follow(found) {
   const { set, ways } = found;
-  const mine = ownLine(set, { picture, dots, own: ways[0], others: () => found.read, missing,
+  const mine = ownLine(set, { picture, dots, own: () => ways[among], others: () => found.read, missing,
     cut: the["cut-line"], work: the["line-says"], five: the["try-line"] });
   line = mine;
   say(the["line-says"], `Connecting to ${set}…`);
   following.follow({
     state: (text, isBad) => {
       const isNews = the["cut-line"].disabled || the["line-says"].classList.contains("bad");
-      if (text === "live" && isNews) say(the["line-says"], `This page follows ${set} now.`);
-      else if (isBad && text !== "cut by you") say(the["line-says"], `${set}: ${text}`, true);
+      if (text === "live") {
+        const [readersAt, words] = OVER[following.transport];
+        joins(readersAt);
+        if (isNews) say(the["line-says"], `This page follows ${set} now, by ${words}.`);
+      } else if (isBad && text !== "cut by you") say(the["line-says"], `${set}: ${text}`, true);
       if (!isBad) mine.joined();
     },
     gap: mine.gap,
@@ -138,6 +151,6 @@ function move(found, { changes_today: today, channels }) {
   found.today = today;
   const [{ readers: now }] = channels;
   found.read = found.ways.filter((_, at) => at === READERS.length - 1 || READERS[at][1](now) > 0);
-  if (found === chosen) found.read = found.read.filter((way) => way !== found.ways[0]);
+  if (found === chosen) found.read = found.read.filter((way) => way !== found.ways[among]);
   else fly(dots, came, found.read); // those of the set that is followed came over this page's line
 }

@@ -25,7 +25,7 @@ export function ownLine(name, { picture, dots, own, others, cut, missing, work, 
   }
 
   function arrived(count) {
-    fly(dots, count, [own, ...others()]);
+    fly(dots, count, [own(), ...others()]);
     if (!closing) return;
     closing.count += count;
     closing.came = performance.now();

@@ -7,10 +7,10 @@ import { set } from "./here.js";
 import { ownLine } from "./own_line.js";
 
 const { picture, dots, cut, missing, work } = the;
-const [own, ...others] = picture.querySelectorAll(".way");
+const [mine, ...others] = picture.querySelectorAll(".way");
 holds(the.still, dots);
 
-const line = ownLine(set.name, { picture, dots, own, others: () => others, cut, missing, work, five: the.try });
+const line = ownLine(set.name, { picture, dots, own: () => mine, others: () => others, cut, missing, work, five: the.try });
 export const { arrived, gap, joined } = line;
 
 export function seen(newest, readers) {
