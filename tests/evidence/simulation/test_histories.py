@@ -188,6 +188,14 @@ def test_a_planted_fault_is_found(name):
     assert "AttributeError" not in done.stdout  # the world lacks something that the hub asks of it
 
 
+@pytest.mark.evidence
+@pytest.mark.parametrize("first", [1, 101, 201])
+def test_a_bell_that_rings_before_the_confirmation_is_found_from_any_seed_on(first):
+    fault = ("--fault", "rung_before_confirmation")
+    done = simulate(*fault, "--first", str(first), "--count", "15")
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
 A_THREAD = """
 from threading import Thread
 from tests.evidence.simulation import virtual
