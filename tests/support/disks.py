@@ -48,6 +48,10 @@ class Disk:
         else:
             _limit_files(pid, max(map(_size, self._folder.rglob("*"))))
 
+    def write_protect(self) -> None:
+        """From now on nobody can write to it, as to a disk that was found damaged."""
+        assert self._mount("remount,ro")
+
     def make_room(self, pid: int) -> None:
         if self.is_mounted:
             assert self._mount(f"remount,size={ROOM_MIB}m")

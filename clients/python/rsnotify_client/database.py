@@ -10,7 +10,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Literal
@@ -25,6 +25,7 @@ AGAIN_SECONDS = 0.01
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """How the system says that there is no more room for a file."""
 UNWRITABLE = "the file and its directory must be writable"
+READ_ONLY = "its file system may only be read: mount it so that it may be written"
 
 Mode = Literal["ro", "rw", "rwc"]
 """To read, to write what is there, or to make it, too."""
@@ -108,6 +109,8 @@ def with_advice(
     """
     if "locked" in problem:
         return f"another process kept it locked for {locked_seconds:g} s"
+    if "disk I/O" in problem and is_read_only(path):
+        return f"{problem}: {READ_ONLY}"
     if "full" in problem or "disk I/O" in problem:
         return f"{problem}: make room on its disk"
     if "unable to open" in problem or "readonly" in problem:
@@ -144,8 +147,17 @@ def wrong_place(path: str | os.PathLike[str]) -> str | None:
             return "its directory must exist"
     except OSError as error:
         return (error.strerror or str(error)).lower()
+    if is_read_only(file):
+        return READ_ONLY
     is_writable = all(os.access(each, os.W_OK) for each in (file.parent, file) if each.exists())
     return None if is_writable else UNWRITABLE
+
+
+def is_read_only(path: str | os.PathLike[str]) -> bool:
+    """Whether this is in a file system that may only be read, as a damaged one often is."""
+    with suppress(OSError):
+        return bool(os.statvfs(Path(path).absolute().parent).f_flag & os.ST_RDONLY)
+    return False
 
 
 @contextmanager

@@ -80,6 +80,7 @@ SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.2
 NOT_IN_THIS_RUN = float("inf")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+WRITE_ANEW = "mount its file system so that it may be written"
 
 
 def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) -> float:
@@ -351,14 +352,15 @@ class Workers:
             self._report(Event("failed", row.loc, row.path, problem=problem))
 
     def _not_stored(self, row: StateRow, error: OSError) -> Event:
-        """A full disk ends the mirror; what stands in the way of one resource does not."""
+        """A disk that takes nothing ends the mirror; what is in the way of one file does not."""
         place = f" as {row.path}" if row.path and error.errno not in FULL else ""
         problem = f"{row.loc} cannot be stored{place}: {error.strerror or error}"
         self._state.failed(
             row, problem, NOT_IN_THIS_RUN if self._gives_up else time() + LATER_SECONDS
         )
         if error.errno in FULL:
-            advice = error.advice if isinstance(error, NothingFits) else MAKE_ROOM
+            advice = WRITE_ANEW if error.errno == errno.EROFS else MAKE_ROOM
+            advice = error.advice if isinstance(error, NothingFits) else advice
             self.problem = InvalidSettings(
                 f"{problem}: {advice}, then start again; nothing is lost"
             )

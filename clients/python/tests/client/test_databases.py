@@ -19,7 +19,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_client import database
 from rsnotify_client.cursor import CursorError, SqliteCursor
-from rsnotify_client.database import keep, open_file, open_scratch, with_advice
+from rsnotify_client.database import READ_ONLY, keep, open_file, open_scratch, with_advice
 from rsnotify_client.folder import Folder
 from rsnotify_client.outboxfile import OutboxFile
 from rsnotify_client.queue import OutboxError
@@ -28,6 +28,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import FILE, State
 from tests.support.children import begun, in_child
+from tests.support.disks import Disk
 
 MANY = 500
 A = ChannelName("a", "change")
@@ -255,6 +256,18 @@ def test_a_file_that_cannot_be_opened_is_said_to_be_where_none_can_be(tmp_path):
     ]:
         problem = "unable to open database file"
         assert with_advice(problem, place) == f"{problem}: {said}"
+
+
+def test_a_disk_that_may_only_be_read_is_asked_for_no_room(tmp_path):
+    with Disk(tmp_path / "disk") as disk:
+        if not disk.is_mounted:
+            pytest.skip("this user cannot mount a disk")
+        file = tmp_path / "disk" / "a.db"
+        for problem in ("disk I/O error", "attempt to write a readonly database"):
+            assert READ_ONLY not in (with_advice(problem, file) or "")
+        disk.write_protect()
+        for problem in ("disk I/O error", "attempt to write a readonly database"):
+            assert with_advice(problem, file) == f"{problem}: {READ_ONLY}"
 
 
 def test_a_mistyped_path_makes_no_file(tmp_path):

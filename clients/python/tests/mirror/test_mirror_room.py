@@ -15,6 +15,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.fetch import REPORTED_BYTES
+from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options
 from rsnotify_mirror.room import CopyRoom, FetchPace, NoRoom
 from rsnotify_mirror.state import State
@@ -176,6 +177,38 @@ async def test_a_disk_without_room_ends_a_mirror_before_it_is_full(site, disk):
     with pytest.raises(InvalidSettings, match=rf"kept free .--keep-free.: {advice}"):
         await once(site, disk, keep_free=free)
     assert CopyRoom(disk, Options()).left().length > free / 2
+
+
+async def test_a_folder_of_a_copy_that_may_only_be_read_is_named_and_nobody_asked_for_room(
+    site, tmp_path
+):
+    site.add("a", b"a")
+    site.list_resources()
+    assert (await once(site, tmp_path / "copy")).is_whole
+    site.change("sub/deep/a", b"a")
+    with Disk(tmp_path / "copy" / place_of(site.loc("sub"))) as disk:
+        if not disk.is_mounted:
+            pytest.skip("this user cannot mount a disk")
+        disk.write_protect()
+        with pytest.raises(InvalidSettings, match="Read-only file system") as ended:
+            await once(site, tmp_path / "copy")
+    advice = "mount its file system so that it may be written, then start again; nothing is lost"
+    assert str(ended.value).endswith(
+        f"/sub/deep/a cannot be stored: Read-only file system: {advice}"
+    )
+
+
+async def test_a_copy_that_may_only_be_read_is_named_and_nobody_asked_for_room(site, tmp_path):
+    with Disk(tmp_path / "copy") as disk:
+        if not disk.is_mounted:
+            pytest.skip("this user cannot mount a disk")
+        site.add("a", b"a")
+        site.list_resources()
+        assert (await once(site, tmp_path / "copy")).is_whole
+        disk.write_protect()
+        with pytest.raises(InvalidSettings) as ended:
+            await once(site, tmp_path / "copy")
+        assert "its file system may only be read" in str(ended.value)
 
 
 def test_what_several_need_at_the_same_time_is_added_up(tmp_path):
