@@ -1,7 +1,8 @@
 """A hub over its HTTP API: `sets`, `tokens`, `subscriptions`, `status`."""
 
+import shlex
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -41,21 +42,123 @@ ADDRESSES = (
 IIIF_TYPES = ("Manifest", "Collection")
 CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
+SetChoice = bool | int | str | None
+SWITCHES = {
+    "private": "--private/--public",
+    "sockets_first": "--sockets-first/--topics-first",
+    "oai": "--oai/--no-oai",
+    "atom": "--atom/--no-atom",
+    "filters": "--filters/--no-filters",
+    "tombstones": "--tombstones/--no-tombstones",
+}
+VALUES = {"address": "NAME=URL", "title": "TEXT", "iiif": "TYPE", "max_bytes": "BYTES"}
+NOTHING: Mapping[str, Any] = {"title": "", "iiif": "none", "max_bytes": 0}
+"""By which of their values such a choice is taken back."""
 
 
-Tombstones = Annotated[
-    bool | None,
-    Option("--tombstones/--no-tombstones", help="Whether its deletions are kept for ever."),
-]
-MaxBytes = Annotated[
-    int | None,
-    Option(
-        "--max-bytes",
-        metavar="BYTES",
-        min=0,
-        help="What it may take of Redis; 0: half of the maxmemory of Redis, if it has one. [0]",
-    ),
-]
+class SetChoices(NamedTuple):
+    """What may be chosen of a set, when it is added and later."""
+
+    private: Annotated[
+        bool | None,
+        Option(SWITCHES["private"], help="Whether reading needs a token; a new set is public."),
+    ] = None
+    address: Annotated[
+        list[str] | None,
+        Option(
+            "--address",
+            metavar=VALUES["address"],
+            help="A document or channel of yours elsewhere. Repeatable.",
+        ),
+    ] = None
+    sockets_first: Annotated[
+        bool | None,
+        Option(
+            SWITCHES["sockets_first"],
+            help="For Destinations of version 0.8: name the Capability List with ws:// first.",
+        ),
+    ] = None
+    oai: Annotated[
+        bool | None, Option(SWITCHES["oai"], help="Whether it can be harvested by OAI-PMH.")
+    ] = None
+    atom: Annotated[
+        bool | None, Option(SWITCHES["atom"], help="Whether its changes are a feed, too.")
+    ] = None
+    filters: Annotated[
+        bool | None,
+        Option(SWITCHES["filters"], help="Whether readers may ask for types and collections."),
+    ] = None
+    tombstones: Annotated[
+        bool | None,
+        Option(SWITCHES["tombstones"], help="Whether its deletions are kept for ever."),
+    ] = None
+    title: Annotated[
+        str | None,
+        Option("--title", metavar=VALUES["title"], help="What people call it; empty: its name."),
+    ] = None
+    iiif: Annotated[
+        str | None,
+        Option(
+            "--iiif",
+            metavar=VALUES["iiif"],
+            help="What its resources are to IIIF: Manifest, Collection; none.",
+        ),
+    ] = None
+    max_bytes: Annotated[
+        int | None,
+        Option(
+            "--max-bytes",
+            metavar=VALUES["max_bytes"],
+            min=0,
+            help="What it may take of Redis; 0: half of the maxmemory of Redis, if it has one. [0]",
+        ),
+    ] = None
+
+    def chosen(self) -> dict[str, SetChoice]:
+        """What is named, as the HTTP API has it; None: as nothing was chosen."""
+        given = self._asdict()
+        chosen: dict[str, SetChoice] = {
+            name: given[name] for name in SWITCHES if given[name] is not None
+        }
+        for each in self.address or ():
+            name, url = _address(each)
+            if name in chosen:
+                raise typer.BadParameter(f"--address {name} is given twice")
+            chosen[name] = url
+        if self.iiif is not None:
+            check_choice("--iiif", self.iiif, (*IIIF_TYPES, NOTHING["iiif"]))
+        for name, nothing in NOTHING.items():
+            if given[name] is not None:
+                chosen[name] = None if given[name] == nothing else given[name]
+        return chosen
+
+
+NO_CHOICE = SetChoices()
+
+
+def option_of(choice: str, value: SetChoice) -> str:
+    """The words that choose it.
+
+    >>> option_of("private", False), option_of("topic", "http://a.example/")
+    ('--public', '--address topic=http://a.example/')
+    >>> option_of("max_bytes", None), option_of("title", "My theses"), option_of("iiif", None)
+    ('--max-bytes 0', "--title 'My theses'", '--iiif none')
+    """
+    if choice in ADDRESSES:
+        return f"--address {shlex.quote(f'{choice}=' + str(value or ''))}"
+    if choice in SWITCHES:
+        return SWITCHES[choice].split("/")[not value]
+    return f"{_option(choice)} {shlex.quote(str(value or NOTHING[choice]))}"
+
+
+def _all_options() -> str:
+    """Each option with what it takes, for whoever has named none."""
+    values = [f"{_option(name)} {what}" for name, what in VALUES.items()]
+    return ", ".join([each.replace("/", "|") for each in SWITCHES.values()] + values)
+
+
+def _option(choice: str) -> str:
+    return f"--{choice.replace('_', '-')}"
 
 
 @sets.command("list")
@@ -65,21 +168,19 @@ def list_sets(json: Json = False, hub: Hub = HERE) -> None:
     print_table(rows, ("name", "created", "private", "max_bytes"), json=json)
 
 
-@sets.command("add")
+ADDRESSED = f"""With `--address` the Capability List names your own documents and channels, beside
+or instead of the hub's. An empty URL takes one out again. NAME is one of {", ".join(ADDRESSES)}."""
+ADD = f"""Add sets; one that is there already stays as it is.
+
+{ADDRESSED}
+"""
+
+
+@sets.command("add", help=ADD)
 def add_sets(
-    names: SetNames,
-    private: Annotated[
-        bool | None,
-        Option("--private/--public", help="Whether reading needs a token. [public]"),
-    ] = None,
-    max_bytes: MaxBytes = None,
-    tombstones: Tombstones = None,
-    json: Json = False,
-    hub: Hub = HERE,
+    names: SetNames, choices: SetChoices = NO_CHOICE, json: Json = False, hub: Hub = HERE
 ) -> None:
-    """Add sets; one that is there already stays as it is."""
-    options = {"private": private, "max_bytes": max_bytes or None, "tombstones": tombstones}
-    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen = choices.chosen()
     made = []
     with hub.connected() as client:
         for name in names:
@@ -87,7 +188,7 @@ def add_sets(
             record = answer.object(*RECORD)
             made.append(record | {"made": answer.status == CREATED})
             if answer.status != CREATED:
-                _check_as_asked(record, private, max_bytes, tombstones)
+                _check_as_asked(record, chosen)
             if not json:
                 typer.echo(name)
             if not json and answer.status != CREATED:
@@ -96,34 +197,20 @@ def add_sets(
         typer.echo(msgspec.json.encode(made))
 
 
-def _check_as_asked(
-    record: dict[str, Any], private: bool | None, max_bytes: int | None, tombstones: bool | None
-) -> None:
+def _check_as_asked(record: Mapping[str, Any], chosen: Mapping[str, SetChoice]) -> None:
     """What is asked for of a set that is there already must be so."""
     name = record["name"]
-    if private not in (None, record["private"]):
-        is_, option = ("private", "--public") if record["private"] else ("public", "--private")
-        raise Rejected(
-            f"{name} is there already and is {is_}; "
-            f"change it with: rsnotify sets edit {name} {option}"
-        )
-    if max_bytes is not None and record.get("max_bytes") != (max_bytes or None):
-        raise Rejected(
-            f"{name} is there already with another max_bytes; "
-            f"change it with: rsnotify sets edit {name} --max-bytes {max_bytes}"
-        )
-    if tombstones not in (None, record.get("tombstones", False)):
-        has, option = ("no", "--tombstones") if tombstones else ("its", "--no-tombstones")
-        raise Rejected(
-            f"{name} is there already and keeps {has} tombstones; "
-            f"change it with: rsnotify sets edit {name} {option}"
-        )
+    for choice, value in chosen.items():
+        if (has := record.get(choice)) != value:
+            mend = f"rsnotify sets edit {name} {option_of(choice, value)}"
+            raise Rejected(
+                f"{name} is there already: {_edited(choice, has)}; change it with: {mend}"
+            )
 
 
 EDIT = f"""Change a set's options; what is not named stays as it is.
 
-With `--address` the Capability List names your own documents and channels, beside or instead of
-the hub's. An empty URL takes one out again. NAME is one of {", ".join(ADDRESSES)}.
+{ADDRESSED}
 
 `rsnotify sets edit dataset1 --address resourcelist=http://example.com/resourcelist.xml`
 """
@@ -131,68 +218,10 @@ the hub's. An empty URL takes one out again. NAME is one of {", ".join(ADDRESSES
 
 @sets.command("edit", help=EDIT)
 def edit_set(
-    name: SetName,
-    private: Annotated[
-        bool | None, Option("--private/--public", help="Whether reading needs a token.")
-    ] = None,
-    address: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=URL", help="A document or channel of yours elsewhere. Repeatable."),
-    ] = None,
-    sockets_first: Annotated[
-        bool | None,
-        Option(
-            "--sockets-first/--topics-first",
-            help="For Destinations of version 0.8: name the Capability List with ws:// first.",
-        ),
-    ] = None,
-    oai: Annotated[
-        bool | None, Option("--oai/--no-oai", help="Whether it can be harvested by OAI-PMH.")
-    ] = None,
-    atom: Annotated[
-        bool | None, Option("--atom/--no-atom", help="Whether its changes are a feed, too.")
-    ] = None,
-    filters: Annotated[
-        bool | None,
-        Option("--filters/--no-filters", help="Whether readers may ask for types and collections."),
-    ] = None,
-    tombstones: Tombstones = None,
-    title: Annotated[
-        str | None, Option(metavar="TEXT", help="What people call it; empty: its name.")
-    ] = None,
-    iiif: Annotated[
-        str | None,
-        Option(metavar="TYPE", help="What its resources are to IIIF: Manifest, Collection; none."),
-    ] = None,
-    max_bytes: MaxBytes = None,
-    json: Json = False,
-    hub: Hub = HERE,
+    name: SetName, choices: SetChoices = NO_CHOICE, json: Json = False, hub: Hub = HERE
 ) -> None:
-    options = {
-        "private": private,
-        "sockets_first": sockets_first,
-        "oai": oai,
-        "atom": atom,
-        "filters": filters,
-        "tombstones": tombstones,
-    }
-    chosen: dict[str, bool | int | str | None] = {
-        name: value for name, value in options.items() if value is not None
-    }
-    for each in address or ():
-        name_of_address, url = _address(each)
-        if name_of_address in chosen:
-            raise typer.BadParameter(f"--address {name_of_address} is given twice")
-        chosen[name_of_address] = url
-    if title is not None:
-        chosen["title"] = title or None
-    if max_bytes is not None:
-        chosen["max_bytes"] = max_bytes or None
-    if iiif is not None:
-        check_choice("--iiif", iiif, (*IIIF_TYPES, "none"))
-        chosen["iiif"] = None if iiif == "none" else iiif
-    if not chosen:
-        raise typer.BadParameter("say what to edit, such as --private or --address NAME=URL")
+    if not (chosen := choices.chosen()):
+        raise typer.BadParameter(f"say what to edit: {_all_options()}")
     record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)
     said = ", ".join(_edited(*each) for each in chosen.items())
     print_done(record, f"{name} is edited: {said}", json=json)
@@ -224,7 +253,7 @@ EDITED = {  # what is said of an option that is chosen, and of one that is not
 }
 
 
-def _edited(option: str, value: bool | int | str | None) -> str:
+def _edited(option: str, value: SetChoice) -> str:
     """
     >>> _edited("private", False), _edited("topic", None), _edited("topic", "http://a.example/")
     ('public', 'no topic', 'topic http://a.example/')

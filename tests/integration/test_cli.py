@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -327,7 +328,7 @@ async def test_a_set_that_is_there_with_another_option_is_not_added(hub):
     ended = await rsnotify("sets", "add", "dataset1", "--private", hub=hub)
     assert (ended.status, ended.out) == (1, "")
     assert (
-        "dataset1 is there already and is public; "
+        "dataset1 is there already: public; "
         "change it with: rsnotify sets edit dataset1 --private" in ended.err
     )
 
@@ -349,6 +350,35 @@ async def test_whether_a_set_keeps_its_tombstones_is_chosen(hub):
         assert ended == (0, "", f"dataset5 is edited: keeps {said} tombstones\n")
         assert await kept() == [said == "its"]
     assert (await rsnotify("sets", "remove", "dataset5", "--yes", hub=hub)).status == 0
+
+
+async def test_all_that_can_be_edited_can_be_chosen_when_a_set_is_added(hub):
+    chosen = {
+        "title": ("My theses", "No theses"),
+        "filters": ("", "no-filters"),
+        "address": ("resourcelist=http://example.com/list.xml", "resourcelist="),
+        "iiif": ("Manifest", "none"),
+        "max-bytes": ("2000000", "0"),
+    }
+    add = ("sets", "add", "dataset6")
+    words = [f"--{name}={value}" if value else f"--{name}" for name, (value, _) in chosen.items()]
+    assert await rsnotify(*add, *words, hub=hub) == (0, "dataset6\n", "")
+    (made,) = [
+        each for each in (await hub.ask("GET", "/api/sets"))[1] if each["name"] == "dataset6"
+    ]
+    assert (made["title"], made["filters"], made["iiif"]) == ("My theses", True, "Manifest")
+    assert (made["resourcelist"], made["max_bytes"]) == ("http://example.com/list.xml", 2_000_000)
+    again = await rsnotify(*add, *words, hub=hub)
+    assert again == (0, "dataset6\n", "dataset6 was there already\n")
+    for name, (_, other) in chosen.items():
+        word = f"--{other}" if other == "no-filters" else f"--{name}={other}"
+        refused = await rsnotify(*add, word, hub=hub)
+        assert (refused.status, refused.out) == (1, "")
+        mend = re.search(r"change it with: rsnotify (sets edit dataset6 .+)", refused.err)
+        assert mend is not None, refused.err
+        assert (await rsnotify(*shlex.split(mend[1]), hub=hub)).status == 0
+        assert (await rsnotify(*add, word, hub=hub)).status == 0
+    assert (await rsnotify("sets", "remove", "dataset6", "--yes", hub=hub)).status == 0
 
 
 async def test_what_catalogues_call_a_set_is_chosen_and_taken_back(hub):
@@ -503,6 +533,6 @@ async def test_several_sets_are_added_at_once_and_one_that_is_there_stays(hub):
     assert {each["name"] for each in listed} >= {"dataset3", "dataset4"}
     made = await rsnotify("sets", "add", "dataset4", "dataset5", "--private", "--json", hub=hub)
     assert (made.status, made.out.count("\n")) == (1, 0), "of none that is there otherwise"
-    assert "dataset4 is there already and is public" in made.err
+    assert "dataset4 is there already: public; change it with" in made.err
     for name in ("dataset3", "dataset4", "dataset5"):
         await rsnotify("sets", "remove", name, "--yes", hub=hub)
