@@ -31,6 +31,7 @@ TOKENS_KNOWN = 10_000
 PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
 TOKEN_CHARACTERS = 8 * 1024  # of whatever is sent as a token
+NOT_FOUND = (0.0, None)
 UNKNOWN = "the token is unknown or has been revoked"
 SEND = "send `Authorization: Bearer <token>`"
 IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
@@ -74,9 +75,8 @@ class Access:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._tokens = tokens
-        self.token_seconds = token_seconds
-        """For how long the rights of a token are believed."""
-        self.clock = clock
+        self._token_seconds = token_seconds  # for so long are the rights of a token believed
+        self._clock = clock
         self._tokens_known = tokens_known
         self._admin_token = admin_token.encode()
         self.client_address = client_address
@@ -113,6 +113,15 @@ class Access:
         if sent.in_address and not in_address:
             raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
         return await self._bearer(connection, sent)
+
+    async def still(
+        self, connection: HTTPConnection, bearer: Bearer, *, in_address: bool = False
+    ) -> Bearer:
+        """Who has sent it, as that is known now: after a body, which may have come for long, the
+        token may be revoked. It is found anew only if it is, or was found too long ago."""
+        if self._clock() < bearer.until and not self._tokens.is_revoked(bearer.secret):
+            return bearer
+        return await self.require_bearer(connection, in_address=in_address)
 
     async def require_admin(self, connection: HTTPConnection) -> None:
         if not (await self.require_bearer(connection)).is_admin:
@@ -211,22 +220,23 @@ class Access:
 
     async def _bearer(self, connection: HTTPConnection, sent: SentToken) -> Bearer:
         if self._jwts is not None and self._is_jwt(sent):
-            return Bearer(sent.secret, await self._jwts.grant(sent.secret))
+            until = self._clock() + self._token_seconds
+            return Bearer(sent.secret, await self._jwts.grant(sent.secret), until)
         address = self._address_to_check(connection, sent)  # nobody guesses a signature
-        return Bearer(sent.secret, await self._token_of(address, sent))
-
-    async def _token_of(self, address: str, sent: SentToken) -> Token | None:
-        """The token that was sent; None for the admin token."""
         if self._is_admins(address, sent):
-            return None
-        token = await self._find(sent.secret)
+            return Bearer(sent.secret, None)
+        return Bearer(sent.secret, *await self._token_of(address, sent))
+
+    async def _token_of(self, address: str, sent: SentToken) -> tuple[Token, float]:
+        """The token that was sent, and until when its rights are believed."""
+        until, token = await self._find(sent.secret)
         if token is None:
             self._throttle.was_wrong(address, sent.secret)
             raise TokenRefused(IN_ADDRESS if sent.in_address else UNKNOWN)
         if token.is_expired():
             raise TokenRefused(f"the token has expired at {token.expires}")
         self._throttle.was_right(address, sent.secret)
-        return token
+        return token, until
 
     def _is_jwt(self, sent: SentToken) -> bool:
         """Whether it is judged as a JWT; an admin token may have that form, too."""
@@ -255,26 +265,27 @@ class Access:
             raise TooMany(detail, retry_after_seconds=seconds)
         return address
 
-    async def _find(self, secret: str) -> Token | None:
-        """The rights of the token, as read from Redis a short time ago."""
+    async def _find(self, secret: str) -> tuple[float, Token | None]:
+        """The rights of the token, as read from Redis a short time ago; and until when they are
+        believed."""
         if self._tokens.is_revoked(secret) or len(secret) > SECRET_CHARACTERS:
-            return None
-        until, token = self._known.get(secret, (0.0, None))
-        if self.clock() < until:
-            return token
+            return NOT_FOUND
+        known = self._known.get(secret, NOT_FOUND)
+        if self._clock() < known[0]:
+            return known
         unknown = self._unknown  # as it is before Redis is asked: a token may be made meanwhile
-        if self.clock() < unknown.get(secret, 0.0):
-            return None
+        if self._clock() < unknown.get(secret, 0.0):
+            return NOT_FOUND
         token = await self._tokens.find(secret)
         for kept in (self._known, unknown):
             if len(kept) >= self._tokens_known:
                 kept.clear()
         if token is None:
-            unknown[secret] = self.clock() + UNKNOWN_SECONDS
-        else:
-            self._known[secret] = (self.clock() + self.token_seconds, token)
-            await self._note_use(token)
-        return token
+            unknown[secret] = self._clock() + UNKNOWN_SECONDS
+            return NOT_FOUND
+        found = self._known[secret] = (self._clock() + self._token_seconds, token)
+        await self._note_use(token)
+        return found
 
     def _forget_unknown(self, _: str) -> None:
         """A token was made, by any process: Redis may have one now that it did not have."""
@@ -282,11 +293,11 @@ class Access:
 
     async def _note_use(self, token: Token) -> None:
         """Note once a minute that the token is used; it does not matter if that fails."""
-        if self.clock() < self._noted.get(token.id, 0.0):
+        if self._clock() < self._noted.get(token.id, 0.0):
             return
         if len(self._noted) >= self._tokens_known:
             self._noted.clear()
-        self._noted[token.id] = self.clock() + NOTE_SECONDS
+        self._noted[token.id] = self._clock() + NOTE_SECONDS
         with suppress(TryAgain):
             await self._tokens.note_use(token.id)
 

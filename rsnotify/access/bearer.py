@@ -5,6 +5,7 @@ or how it was found.
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -37,6 +38,7 @@ class Bearer(NamedTuple):
 
     secret: str
     token: RightsOfToken | None  # None: the admin token, which may do everything
+    until: float = inf  # so long is this believed, by the clock of `Access`
 
     @property
     def is_admin(self) -> bool:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
+from rsnotify.access.bearer import Bearer
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
 from rsnotify.journal.submission import Submission
@@ -81,33 +82,24 @@ class Intake:
         """Publish what the request carries, and answer its sender with this status."""
         name, kind = channel.set_name, channel.kind
         try:
-            await self._access.require_publisher(request, name, in_address=in_address)
+            bearer = await self._access.require_publisher(request, name, in_address=in_address)
             await self._journals.learn_of(name)
             self._journals.feed(channel)  # an unknown set is refused before the body is read
-            began = self._access.clock()
             submission = await read_with(request, partial(read_submission, kind))
-            if self._access.clock() - began >= self._access.token_seconds:  # it may be revoked
-                bearer = await self._access.require_bearer(request, in_address=in_address)
-                bearer.require("publish", name)
+            bearer = await self._access.still(request, bearer, in_address=in_address)
+            bearer.require("publish", name)
             others = self._journals.other_sets_of(channel, submission)
-            if others:
-                await self._require_right_to(others, request, in_address=in_address)
+            _require_right_to(others, bearer)
             interval = await self._journals.publish(channel, submission, others)
         except (Rejected, TryAgain) as error:
             raise self.refused.note(error) from error.__cause__
         return JsonResponse(accepted(submission, interval), status)
 
-    async def _require_right_to(
-        self, names: Collection[str], request: Request, *, in_address: bool
-    ) -> None:
-        """The token is found anew: it may have been revoked while the body was read."""
-        try:
-            bearer = await self._access.require_bearer(request, in_address=in_address)
-            for name in names:
-                bearer.require("publish", name)
-        except Rejected as refused:
-            detail = "a Source Description change goes to every set: it needs a token for all"
-            raise Rejected(detail, status=refused.status, headers=refused.headers) from None
+
+def _require_right_to(others: Collection[str], bearer: Bearer) -> None:
+    if not all(bearer.may("publish", name) for name in others):
+        detail = "a Source Description change goes to every set: it needs a token for all"
+        raise Rejected(detail, status=403)
 
 
 def accepted(submission: Submission, interval: Interval) -> Answer:
@@ -158,17 +150,16 @@ class SeveralSets:
             raise self._refused.note(error) from error.__cause__
 
     async def _changes(self, request: Request) -> Response:
-        self._access.count_publish(await self._access.require_bearer(request))
+        bearer = await self._access.require_bearer(request)
+        self._access.count_publish(bearer)
         by_set = await read_with(request, read_submissions)
-        await self._check_sets(request, by_set)
+        await self._check_sets(await self._access.still(request, bearer), by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}
         results = await self._journals.publish_each(submissions)
         return JsonResponse(answer_of(submissions, results), 201)
 
-    async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
-        """The right comes before the set itself: strangers must not learn which sets there are. The
-        token is found anew: it may have been revoked while the body was read."""
-        bearer = await self._access.require_bearer(request)
+    async def _check_sets(self, bearer: Bearer, names: Mapping[str, object]) -> None:
+        """The right comes before the set itself: strangers must not learn which sets there are."""
         for name in names:
             bearer.require("publish", name)
         await self._journals.learn_of(*names)
