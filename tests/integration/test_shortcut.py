@@ -56,9 +56,9 @@ async def hubs_on(client: Client) -> tuple[Journals, Journals]:
     return one, other
 
 
-def message(caller: str, head: Position) -> str:
+def message(caller: str, head: Position, channel: ChannelName = CHANNEL) -> str:
     """How the bell tells it."""
-    return f"{CHANNEL} {caller} {int(head)}"
+    return f"{channel} {caller} {int(head)}"
 
 
 async def read_on(hub: Journals) -> None:
@@ -237,6 +237,23 @@ async def test_our_own_message_is_looked_at_later(client):
             return hub.feed(CHANNEL).known_head == head
 
         await until(has_rung)
+
+
+async def test_all_that_is_heard_of_ours_is_looked_at_later(client):
+    """The newest of each journal, whatever else was heard between two looks."""
+    hub, other = await hubs_on(client)
+    frameworks = ChannelName("dataset1", "framework")
+    feeds = [hub.feed(CHANNEL), hub.feed(frameworks)]
+    heads: dict[ChannelName, Position] = {}
+    for channel in (CHANNEL, frameworks, CHANNEL):
+        Reader(hub.feed(channel))
+        heads[channel] = (await other.publish(channel, submission("1"))).until
+        hub.following.hear(message(hub.following.process, heads[channel], channel))
+
+    async def all_known() -> bool:
+        return all(feed.known_head == heads[feed.channel] for feed in feeds)
+
+    await until(all_known)
 
 
 def joins(reader: Reader) -> bool:

@@ -119,7 +119,7 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     "own_message_forgotten": Fault(
         "gone_source",
         "rsnotify.live.following.Following.hear",
-        drop("loop.call_later"),
+        drop("self._hear_own"),
     ),
     # A call that Redis reads late is executed though its process has asked again.
     "late_call_stored": ScriptFault(
