@@ -33,6 +33,7 @@ from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter,
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import HUB_BACKOFF
+from rsnotify_client.discovery import of_known
 from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.moments import set_back
 from rsnotify_client.notification import position_of
@@ -165,7 +166,9 @@ class Bridge:
 
     async def _begin(self) -> SourceAdapter:
         """Find how the Source is followed, and how the set is called."""
-        self._adapter = adapter = await self._find()
+        source = self._options.source
+        with of_known(source, [source] if self.state.facts.is_read else []):
+            self._adapter = adapter = await self._find()
         await self._target.prepare()
         self._homes = await self._target.homes()
         self.state.facts.how = f"{adapter.kind}: {adapter.how()}"

@@ -7,8 +7,8 @@ after each look.
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -35,7 +35,7 @@ from rsnotify.cli.output import Say, WorkPace, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, token_of_source
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, StepVerdict, judge, worst
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
 from rsnotify.sd_notify import READY, STATUS, notify
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
@@ -44,6 +44,7 @@ from rsnotify_bridge.polite import Hosts, Webs
 from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import SourceAdapter, find_source, how_often
 from rsnotify_client.address import without_tokens
+from rsnotify_client.discovery import of_known
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Labels, exposition
 
@@ -278,7 +279,8 @@ async def bridge(
     given |= {"compare": compare, "max-delete": most_deleted(max_delete), "robots": not no_robots}
     if show:
         options = _options(source, set_name or "any", given)
-        return await _show(options, network, json=json)
+        known = {options.source} if _was_read(state, options.name) else set[str]()
+        return await _show(options, known, network, json=json)
     if (config is None) == (source is None or set_name is None):
         raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
     if moved is not None and config is not None:
@@ -422,12 +424,25 @@ async def _keep_showing(bridges: Bridges, say: Say) -> None:
         pace(Far.of(bridges))
 
 
-async def _show(options: BridgeOptions, network: Network, *, json: bool) -> None:
+def _was_read(state: Path, source: str) -> bool:
+    """Whether a bridge of this file has read the Source."""
+    with (
+        suppress(InvalidSettings),
+        closing(BridgeStore(state, is_writer=False)) as memory,
+        memory.checked(),
+    ):
+        return any(each.source == source and each.facts.is_read for each in memory.all())
+    return False
+
+
+async def _show(
+    options: BridgeOptions, known: Collection[str], network: Network, *, json: bool
+) -> None:
     """What is found, and nothing else is asked for."""
     token = token_of_source()
     webs = Webs.of(options.source, token, network, Hosts(obeys_robots=options.robots))
     try:
-        with wrong_use(Rejected):
+        with wrong_use(Rejected), of_known(options.source, known):
             found = await find_source(webs, options.source, options.rule)
     finally:
         await webs.close()

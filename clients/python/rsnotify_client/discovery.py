@@ -8,7 +8,8 @@ functions decide what was found; `discover` only fetches.
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from urllib.parse import urlsplit
 
@@ -77,6 +78,18 @@ class NotASource(Refused):
         super().__init__(f"{problem}; {advice}")
         self.addresses = {asked, page.url}
         self.problem = without_tokens(problem)
+
+
+@contextmanager
+def of_known(url: str, known: Collection[str]) -> Iterator[None]:
+    """At an address where a Source was found before, what is no document now will pass."""
+    try:
+        yield
+    except NotASource as error:
+        if error.addresses.isdisjoint(known) and url not in known:
+            raise
+        said = f"{error.problem}, but a Source was found there before: try again later"
+        raise TryAgain(said) from None
 
 
 class Capabilities(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import NOWHERE, ChangeLists, HistoryGone, ReadTo, SetBack
-from rsnotify_client.discovery import Capabilities, NotASource, discover
+from rsnotify_client.discovery import Capabilities, discover, of_known
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.lists import ListPiece, ListVisitor, read_list
@@ -79,20 +79,17 @@ async def found_at(url: str, find: Callable[[], Awaitable[Found]], known: Collec
     Where the address is known, what is wrong may pass: `TryAgain`. Else it is `Refused`.
     """
     attempt = 0
-    while True:
-        try:
-            return await find()
-        except NotASource as error:
-            if error.addresses.isdisjoint(known) and url not in known:
-                raise
-            raise TryAgain(f"{error.problem}, but it was one: try again later") from None
-        except TryAgain as error:
-            attempt += 1
-            if attempt >= DISCOVERY_ATTEMPTS and known:
-                raise TryAgain(asking(error.detail, "is the Source running?")) from None
-            if attempt >= DISCOVERY_ATTEMPTS:
-                raise Refused(asking(error.detail, "is the address right?")) from None
-            await asyncio.sleep(pause_after(error, attempt))
+    with of_known(url, known):
+        while True:
+            try:
+                return await find()
+            except TryAgain as error:
+                attempt += 1
+                if attempt >= DISCOVERY_ATTEMPTS and known:
+                    raise TryAgain(asking(error.detail, "is the Source running?")) from None
+                if attempt >= DISCOVERY_ATTEMPTS:
+                    raise Refused(asking(error.detail, "is the address right?")) from None
+                await asyncio.sleep(pause_after(error, attempt))
 
 
 class Planner:

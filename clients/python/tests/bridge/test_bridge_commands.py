@@ -88,6 +88,26 @@ async def test_of_several_those_that_are_out_of_step_come_first(
     assert "\n2 in step, 1 not\n" in said
 
 
+@pytest.mark.parametrize("garbage", ["", "<html>we are busy</html>", "<urlset"])
+@pytest.mark.parametrize("path", ["/map.xml", "/map"])
+async def test_a_known_source_without_a_document_is_at_fault_and_not_the_command(
+    real_hub, source, tmp_path, path, garbage
+):
+    source.documents[path] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    bridge = f"rsnotify bridge {source.url}{path} dataset1 --shared"
+    assert (await shell(f"{bridge} --once", tmp_path, real_hub.url))[0] == 0
+    source.answer(path, garbage)
+    for line in (f"{bridge} --once", f"{bridge} --show"):
+        status, said = await shell(line, tmp_path, real_hub.url)
+        assert (status, "but a Source was found there before: try again" in said) == (1, True), said
+    status, said = await shell(f"{bridge} --show --state none.db", tmp_path, real_hub.url)
+    assert (status, "found there before" in said, (tmp_path / "none.db").exists()) == (
+        2,
+        False,
+        False,
+    )
+
+
 async def test_what_is_held_back_is_shown_and_let_through(real_hub, set_name, source, tmp_path):
     source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     once = f"rsnotify bridge {source.loc('map.xml')} {set_name} --once"

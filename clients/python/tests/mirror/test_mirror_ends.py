@@ -173,7 +173,7 @@ async def test_a_known_source_without_a_document_is_at_fault_and_not_the_command
     source.answer(path, garbage)
     said = await rsnotify(*words)
     assert (said.status, "no ResourceSync document" in said.err) == (1, True)
-    assert "but it was one: try again later" in said.err
+    assert "but a Source was found there before: try again later" in said.err
     del source.handlers[path]
     assert (await rsnotify(*words)).status == 0
 
@@ -189,7 +189,10 @@ async def test_so_is_one_that_is_audited_or_was_found_from_its_site(source, copy
     source.answer(path, garbage)
     for words in (site, ("audit", source.url + "/", str(copy)), (*site, "--dry-run")):
         said = await rsnotify(*words)
-        assert (said.status, "but it was one: try again later" in said.err) == (1, True), said.err
+        assert (
+            said.status,
+            "but a Source was found there before: try again later" in said.err,
+        ) == (1, True), said.err
     del source.handlers[path]
     assert (await rsnotify("audit", source.url + "/", str(copy))).status == 0
 
@@ -207,4 +210,4 @@ async def test_an_address_that_never_had_a_document_is_a_mistake(source, copy, p
         ("audit", source.url + path, str(copy)),
     ):
         said = await rsnotify(*words)
-        assert (said.status, "but it was one" in said.err) == (2, False)
+        assert (said.status, "found there before" in said.err) == (2, False)

@@ -125,9 +125,12 @@ async def test_a_known_source_without_a_description_is_at_fault_and_not_the_comm
     assert (await rsnotify(*words)).status == 0
     source.answer(DESCRIPTION, garbage)
     said = await rsnotify(*words)
-    assert (said.status, "but it was one: try again later" in said.err) == (1, True), said.err
+    assert (said.status, "but a Source was found there before: try again later" in said.err) == (
+        1,
+        True,
+    ), said.err
     other = await rsnotify("mirror", source.loc("other"), *words[2:])
-    assert (other.status, "but it was one" in other.err) == (2, False)
+    assert (other.status, "found there before" in other.err) == (2, False)
     del source.handlers[DESCRIPTION]
     assert (await rsnotify(*words)).status == 0
 
