@@ -105,7 +105,7 @@ class Journals:
         max_bytes = self.max_bytes(channel.set_name) if is_limited else 0
         stored = await self._journal.append(channel, submission, feed.witness, max_bytes)
         self.following.appended(feed, stored)
-        return Interval(stored.from_, stored.until)
+        return stored.interval
 
     async def publish_each(
         self, submissions: Mapping[ChannelName, Submission]

@@ -16,7 +16,6 @@ from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
-from rsnotify.live.reading import History
 from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
@@ -253,7 +252,7 @@ def _pull_routes(parts: Composition) -> Routes:
         admission,
         stores.windows,
         parts.stretches,
-        Pages(History(stores.journal, stores.windows), settings.page_size),
+        Pages(journals.history, settings.page_size),
         parts.schedule,
     )
     resource_lists = ResourceListEndpoints(

@@ -32,7 +32,6 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import WINDOW_BYTES, DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.journals import Journals
-from rsnotify.live.reading import History
 from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes, stream_routes
 from rsnotify.redis_client import Client, connect
@@ -140,7 +139,7 @@ class Pulling:
             admission,
             self.windows,
             self.stretches,
-            Pages(History(self.journal, self.windows), page_size, **self._paging),
+            Pages(self.hub.history, page_size, **self._paging),
             self.schedule,
             self._cold_changes,
         )
