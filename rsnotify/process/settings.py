@@ -86,6 +86,16 @@ def _public_address(text: str) -> str:
     return address
 
 
+def _linked_address(text: str) -> str:
+    """No longer than the address of a set may be."""
+    from rsnotify.resourcesync.change_rules import URI_CHARACTERS  # noqa: PLC0415
+
+    address = _web_address(text)
+    if len(address) > URI_CHARACTERS:
+        raise ValueError(f"must have at most {URI_CHARACTERS} characters, and has {len(address)}")
+    return address
+
+
 def _email(text: str) -> str:
     if not _EMAIL(text):
         raise ValueError("must be an address such as admin@hub.example.org")
@@ -187,7 +197,7 @@ class Settings:
     resourcelist_minutes: int = _setting(60, _whole(1, 525_600))
     resourcelist_archive: int = _setting(10, _whole(0, 10_000))
     resourcelist_archive_days: int = _setting(30, _whole(1, 3650))
-    describedby: str | None = _setting(None, _web_address)
+    describedby: str | None = _setting(None, _linked_address)
     admin_email: str | None = _setting(None, _email)
     cache_mb: int = _setting(256, _whole(64, 1_048_576))
     connections: int = _setting(50_000, _whole(1, 1_000_000))

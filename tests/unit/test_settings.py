@@ -88,6 +88,13 @@ def test_a_public_url_is_no_longer_than_documents_allow_for(longest, longer):
     )
 
 
+def test_the_address_of_a_description_is_no_longer_than_others_in_documents():
+    longest = SHORT.ljust(2_048, "a")
+    assert Settings.from_env({"RSNOTIFY_DESCRIBEDBY": longest}).describedby == longest
+    (told,) = problems(RSNOTIFY_DESCRIBEDBY=longest + "a")
+    assert told.endswith("': must have at most 2048 characters, and has 2049")
+
+
 def test_an_origin_that_no_browser_would_send_is_refused():
     for text in ("a.example", "https://a.example/page", "https://a.example,b"):
         (told,) = problems(RSNOTIFY_ALLOWED_ORIGINS=text)
