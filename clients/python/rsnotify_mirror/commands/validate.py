@@ -29,7 +29,7 @@ from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify_client.network import Network
 from rsnotify_client.token import Token
-from rsnotify_client.web import Unreachable, Web
+from rsnotify_client.web import Unreachable, Web, origin_of
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import Bounds, Checked
 
@@ -107,10 +107,19 @@ class Judged(msgspec.Struct):
         return counted(len(self.violations), "violation") if self.violations else "valid"
 
 
-async def judged(document: str, network: Network | None = None) -> Judged:
-    """The document's verdict; raises if it cannot be read or fetched."""
-    is_address = document.startswith(("http://", "https://"))
-    content = await _fetched(document, network) if is_address else _read(document)
+def _is_address(document: str) -> bool:
+    return document.startswith(("http://", "https://"))
+
+
+async def judged(
+    document: str, network: Network | None = None, *, source: str | None = None
+) -> Judged:
+    """The document's verdict; raises if it cannot be read or fetched.
+
+    A token is shown where the Source is: at the document's own address, or at this one.
+    """
+    is_address = _is_address(document)
+    content = await _fetched(document, source, network) if is_address else _read(document)
     verdict = judge_document(content)
     return Judged(document, *verdict._replace(kind=_as_part(verdict.kind, content)))
 
@@ -126,12 +135,12 @@ def _as_part(kind: str, content: bytes) -> str:
     return kind if found is None else f"part of the changelist {unescape(found[1].decode())}"
 
 
-async def all_judged(documents: Iterable[str], network: Network | None = None) -> list[Judged]:
+async def all_judged(documents: Sequence[str], network: Network | None = None) -> list[Judged]:
     """Each one's verdict; one that cannot be read stops no other."""
-    found = []
+    first, found = next(filter(_is_address, documents), None), []
     for document in documents:
         try:
-            found.append(await judged(document, network))
+            found.append(await judged(document, network, source=first))
         except InvalidSettings as error:
             found.append(Judged(document, "", None, [], error.problems[0]))
     return found
@@ -142,10 +151,10 @@ def _read(document: str) -> bytes:
         return sys.stdin.buffer.read() if document == "-" else Path(document).read_bytes()
 
 
-async def _fetched(url: str, network: Network | None) -> bytes:
+async def _fetched(url: str, source: str | None, network: Network | None) -> bytes:
     """With the token, headers and cookies of `mirror`: a document may be private."""
-    token = token_for_source(url)
     try:
+        token = token_for_source(url) if origin_of(url) == origin_of(source or url) else None
         async with asyncio.timeout(FETCH_SECONDS), Web(token, url, network=network) as web:
             page = await web.page(url, cap=MAX_BYTES + 1)
     except TimeoutError:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.running import rsnotify
-from tests.support.sources import CAPABILITIES
+from tests.support.sources import CAPABILITIES, Source
 
 READ = [
     "mirror URL COPY --once",
@@ -37,3 +37,16 @@ async def test_a_source_of_strangers_never_gets_the_token_of_a_hub_that_is_not_n
     assert {headers.get("Authorization") for _, headers in source.requests} == {None}
     await rsnotify(*words, RSNOTIFY_TOKEN="ours", RSNOTIFY_SOURCE_TOKEN="its")
     assert "Bearer its" in {headers.get("Authorization") for _, headers in source.requests}
+
+
+async def test_of_several_documents_the_source_of_the_first_is_shown_the_token(source, tmp_path):
+    (tmp_path / "file.xml").write_bytes(source.documents[CAPABILITIES])
+    async with Source() as other:
+        urls = [each.url + CAPABILITIES for each in (source, other, source)]
+        words = ("validate", str(tmp_path / "file.xml"), *urls)
+        assert (await rsnotify(*words, RSNOTIFY_SOURCE_TOKEN="its")).status == 0
+        shown = [
+            [headers.get("Authorization") for _, headers in each.requests]
+            for each in (source, other)
+        ]
+    assert shown == [["Bearer its", "Bearer its"], [None]]
