@@ -6,10 +6,12 @@ import shlex
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.browser import (
     test_one_change,
@@ -19,9 +21,9 @@ from tests.browser import (
     test_snippets,
     test_timeline,
 )
-from tests.browser.conftest import opened
+from tests.browser.conftest import no_violations, opened
 from tests.support import firefox, needs
-from tests.support.running import TOKEN
+from tests.support.running import TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,17 +41,28 @@ VIEWS = {  # the address, and what is there when it is ready
 }
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def chromium(tmp_path_factory) -> AsyncIterator[Browser]:
-    """In this file it is Firefox, for the tests of other files, too."""
-    program = tmp_path_factory.mktemp("firefox") / "firefox"
+SCHEME = "layout.css.prefers-color-scheme.content-override"  # a preference of Firefox
+
+
+@asynccontextmanager
+async def launched(folder: Path, **preferences: int) -> AsyncIterator[Browser]:
+    program = folder / "firefox"
     words = [sys.executable, "-P", firefox.__file__, needs.firefox()]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o700)
     async with async_playwright() as playwright:
-        browser = await playwright.firefox.launch(channel="moz-firefox", executable_path=program)
+        browser = await playwright.firefox.launch(
+            channel="moz-firefox", executable_path=program, firefox_user_prefs=preferences
+        )
         yield browser
         await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def chromium(tmp_path_factory) -> AsyncIterator[Browser]:
+    """In this file it is Firefox, for the tests of other files, too."""
+    async with launched(tmp_path_factory.mktemp("firefox")) as browser:
+        yield browser
 
 
 reference = test_reference.reference
@@ -87,12 +100,32 @@ async def test_what_is_copied_can_be_pasted(page):
     await expect(page.locator("#filter")).to_have_value(copied)
 
 
+async def every_view(page: Page, hub: RunningHub, set_name: str) -> AsyncIterator[None]:
+    """One after another, when it is ready."""
+    for address, ready in VIEWS.items():
+        await page.goto(hub.url + address.format(set_name))
+        await expect(page.locator(ready).first).to_be_visible()
+        yield
+
+
 async def test_every_view_opens_without_an_error(chromium, page_hub, set_name):
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     async with opened(chromium, page_hub, f"{set_name}#token={TOKEN}") as page:
-        for address, ready in VIEWS.items():
-            await page.goto(page_hub.url + address.format(set_name))
-            await expect(page.locator(ready).first).to_be_visible()
+        async for _ in every_view(page, page_hub, set_name):
+            pass
+
+
+@pytest.mark.evidence
+@pytest.mark.parametrize(("scheme", "code"), [("dark", 0), ("light", 1)])
+async def test_axe_finds_nothing_in_any_view(scheme, code, page_hub, set_name, tmp_path):
+    await page_hub.publish("http://example.com/res1", set_name=set_name)
+    async with (
+        launched(tmp_path, **{SCHEME: code}) as browser,
+        opened(browser, page_hub, f"{set_name}#token={TOKEN}") as page,
+    ):
+        async for _ in every_view(page, page_hub, set_name):
+            assert await page.evaluate(f"matchMedia('(prefers-color-scheme: {scheme})').matches")
+            await no_violations(page)
 
 
 @pytest.mark.parametrize("length", [65_536, 65_537, 1_000_000])
