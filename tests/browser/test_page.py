@@ -525,15 +525,18 @@ async def test_the_only_change_of_a_set_is_shared_too(chromium, page_hub, set_na
         assert await shown(page) == ["0"]
 
 
-async def test_a_set_without_changes_shows_words_and_no_table_of_nothing(page, page_hub, set_name):
-    table = page.locator(".scroll:has(#latest)")
-    await expect(page.locator("#nothing")).to_contain_text("No change yet")
+async def test_where_a_table_has_no_row_there_are_words_and_no_head_of_nothing(
+    page, page_hub, set_name
+):
+    table, words = page.locator("table:has(#latest)"), page.locator("#nothing")
+    await expect(words.and_(page.get_by_text("No change yet"))).to_be_visible()
     await expect(table).to_be_hidden()
     await page_hub.publish("http://example.com/1", set_name=set_name)
     await expect(table).to_be_visible()
+    await expect(words).to_be_hidden()
     await page.fill("#filter", "no such")
+    await expect(words.and_(page.get_by_text("None of the changes"))).to_be_visible()
     await expect(table).to_be_hidden()
-    await expect(page.locator("#nothing")).to_contain_text("None of the changes")
 
 
 async def test_a_page_that_reads_counts_itself_before_the_hub_does(page):
@@ -1362,20 +1365,26 @@ async def test_an_order_of_the_rows_shown_alone_is_not_taken_for_one_of_all_sets
         await expect(said).to_have_text("1 in all")
 
 
-async def test_admin_says_that_it_asks_the_hub_until_there_is_an_answer(page):
+async def test_admin_shows_words_and_no_head_of_nothing_until_the_hub_has_answered(page):
     is_let_in = asyncio.Event()
 
     async def later(route: Route) -> None:
         await is_let_in.wait()
         await route.continue_()
 
-    await page.route("**/api/status?*", later)
+    await use_token(page)
+    for each in ("status?*", "tokens*", "subscriptions*"):
+        await page.route(f"**/api/{each}", later)
     await view(page, "Admin")
-    waits = page.locator("[data-view=admin]").get_by_text("Asking the hub…")
-    await expect(waits).to_be_visible()
+    admin = page.locator("[data-view=admin]")
+    waits = [admin.get_by_text("Asking the hub…"), admin.get_by_text("Not read yet.")]
+    await expect(waits[0].locator("visible=true")).to_have_count(1)
+    await expect(waits[1].locator("visible=true")).to_have_count(3)
+    await expect(admin.locator("table:visible")).to_have_count(0)
     is_let_in.set()
     await expect(page.locator("#numbers")).to_contain_text("store")
-    await expect(waits).to_be_hidden()
+    for each in waits:
+        await expect(each.locator("visible=true")).to_have_count(0)
 
 
 async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):

@@ -10,6 +10,7 @@ import { clear } from "./timeline.js";
 const PAUSE_MS = 200; // between two drawings
 
 const body = table(the.latest, "Latest changes", "When", "What", "Resource");
+body.closest("table").hidden = true; // until there are rows: a head alone says nothing
 body.closest(".scroll").append(the.nothing, the.more);
 const { filter } = the;
 const drawn = new Map(); // rows by what they show, so that the focus stays in them
@@ -85,7 +86,7 @@ function draw() {
   the.nothing.textContent = rows.length ? "" : standing.length ? "None of the changes shown has this in it."
     : stretch ? "No change in this stretch." : "No change yet. The first one appears here.";
   for (const each of rows) if (!drawn.has(each)) drawn.set(each, rowOf(each));
-  body.closest(".scroll").hidden = !rows.length; // a head alone says nothing
+  body.closest("table").hidden = !rows.length;
   keepRows(body, rows.map((each) => drawn.get(each)), filter);
   for (const each of drawn.keys()) if (!standing.includes(each)) drawn.delete(each);
 }

@@ -8,8 +8,8 @@ const TYPING_MS = 200; // after the last key
 
 /** `ask` is called when another part is wanted; `key`, `made` and `fill` are of a row. */
 export function listing(id, label, columns, ask, { key, made, fill = () => {} }) {
-  const find = make.input({ type: "search", maxLength: 64, ariaLabel: `Find in ${label}`, placeholder: "find" });
-  const found = make.output({ className: "found" });
+  const find = make.input({ type: "search", maxLength: 64, ariaLabel: `Find in ${label}`, placeholder: "find", hidden: true });
+  const found = make.output({ className: "found" }, "Not read yet.");
   const [back, on] = [["Back", -ROWS], ["Next", ROWS]].map(([text, step]) => make.button({
     type: "button", hidden: true, ariaLabel: `${text} in ${label}`, onclick: ({ target }) => { if (!target.ariaDisabled) turnTo(first + step); },
   }, text));
@@ -17,6 +17,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
   let [first, typing] = [0, 0];
   the[id].before(tools);
   const body = table(the[id], label, ...columns);
+  body.closest(".scroll").hidden = true; // until there are rows: a head alone says nothing
 
   function turnTo(next) {
     first = Math.max(0, next);
