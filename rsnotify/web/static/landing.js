@@ -19,7 +19,7 @@ const OVER = { // which of these this page is, and how it says so
 };
 const middle = FIRST + STEP * PLACES[0];
 const readerAt = (at) => middle + (at - 1) * 56;
-const [SOURCES_END, SET, SET_END, READERS_BEGIN] = [80, 166, 306, 392]; // from left to right
+const [SOURCES_END, SET, SET_END, READERS_BEGIN] = [80, 166, 306, 384]; // from left to right
 const curve = (x, y, toX, toY) => `M${x},${y} C${(x + toX) / 2},${y} ${(x + toX) / 2},${toY} ${toX},${toY}`;
 
 const lines = drawn("g");
@@ -28,7 +28,7 @@ const missing = drawn("text", { class: "missing", x: (SET_END + READERS_BEGIN) /
 const dots = drawn("g", { class: "dots" });
 const picture = drawn("svg", { viewBox: `0 0 480 ${STEP * PLACES.length + 14}`, class: "picture", role: "group",
   "aria-label": "Sources publish to sets; each set has its readers. A dot is a change." }, lines, own, dots);
-const readers = READERS.map(([name], at) => ({ name, count: box(READERS_BEGIN, readerAt(at), 84, 36, name, "–") }));
+const readers = READERS.map(([name], at) => ({ name, count: box(READERS_BEGIN, readerAt(at), 94, 36, name, "–") }));
 box(4, middle, 76, 44, "Sources");
 const places = [];
 let chosen = null; // the place of the set that this page follows
