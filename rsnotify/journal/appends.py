@@ -128,7 +128,7 @@ class Appends:
         self._usage = usage
         self._window = window
         self._lanes: dict[str, _Lane] = {}
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0  # of all changes that wait for a round
         self.writing = 0  # writers that are at work: while there are, an append is under way
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.seconds = Histogram(SECONDS)
@@ -149,7 +149,7 @@ class Appends:
         """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
         that is 0. If the journal lacks what the witness knows, that is said in the same step."""
         witness = witness or Witness(Position(0))
-        if self._waiting_bytes > self._limits.waiting_bytes:
+        if self.waiting_bytes > self._limits.waiting_bytes:
             self._require_share(self._lane_of(channel).waiting.get(channel))
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
@@ -174,7 +174,7 @@ class Appends:
             queue = lane.waiting[append.channel] = _Queue()
         queue.appends.append(append)
         queue.size += append.size
-        self._waiting_bytes += append.size
+        self.waiting_bytes += append.size
         if lane.resting:
             self._start_writer(lane)
 
@@ -182,14 +182,9 @@ class Appends:
         """Much waits: each channel may have its share of that, and all together twice as much."""
         channels = sum(len(lane.waiting) for lane in self._lanes.values())
         room = self._limits.waiting_bytes
-        is_full = self._waiting_bytes > 2 * room
+        is_full = self.waiting_bytes > 2 * room
         if is_full or (queue is not None and queue.size >= room // channels):
             raise TryAgain("too many changes are waiting for the journal")
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The size of all changes that wait for a round to Redis."""
-        return self._waiting_bytes
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
         name = self._client.lane(channel.set_name) if self._client.is_cluster else ""
@@ -227,7 +222,7 @@ class Appends:
             del waiting[channel]
             queue.appends.popleft()
             queue.size -= append.size
-            self._waiting_bytes -= append.size
+            self.waiting_bytes -= append.size
             if queue.appends:
                 waiting[channel] = queue  # behind the others
             if append.answer.done():
