@@ -16,18 +16,19 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions
 from rsnotify.sets.records import Sets
 from tests.support.hubs import submission
+from tests.support.running import PATIENT_SECONDS
 
 MANY = [str(number) for number in range(1_000)]  # changes of a large request
 
 
 @pytest.fixture
 async def with_room(client: Client) -> Callable[[int], JournalStore]:
-    """A journal for which so many bytes may wait."""
+    """A journal for which so many bytes may wait, on a busy machine, too."""
     for name in ("calm", "wild", *(f"wild{number}" for number in range(5))):
         await Sets(client).add(name, SetOptions())
 
     def made(size: int) -> JournalStore:
-        limits = AppendLimits(waiting_bytes=size)
+        limits = AppendLimits(PATIENT_SECONDS, PATIENT_SECONDS, waiting_bytes=size)
         return JournalStore(client, window_changes=100_000, append_limits=limits)
 
     return made
