@@ -30,6 +30,8 @@ async def test_on_a_telephone_the_table_of_the_sets_is_as_wide_as_the_window(chr
         assert (
             await table.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0
         )
+        ordered = table.locator("[aria-sort]")  # its arrow lies on no other head
+        assert await ordered.evaluate("(head) => head.scrollWidth <= head.clientWidth")
 
 
 async def test_the_docs_have_their_pictures_and_show_them():
