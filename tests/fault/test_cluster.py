@@ -148,6 +148,7 @@ async def hub_has_stored(hub: RunningHub, name: str) -> bool:
     return f"http://example.com/{name}" in await locs_listed(hub)
 
 
+@pytest.mark.evidence
 async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_on(tmp_path):
     settings = {"callback_private": "allow", "replicas": "0"}  # a master has one, which takes over
     async with (

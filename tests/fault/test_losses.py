@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import asyncio as redis
 
 from rsnotify.coordination import keys
@@ -46,6 +47,7 @@ def is_free(path: Path) -> bool:
         return lock.taken()
 
 
+@pytest.mark.evidence
 async def test_no_worker_and_no_redis_stay_behind_a_parent_that_was_killed(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
         await hub.publish("http://example.com/acknowledged")

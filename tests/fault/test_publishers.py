@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, count, pairwise
 
+import pytest
+
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
@@ -87,6 +89,7 @@ def check_order(changes: list[Change]) -> None:
     assert all(one < other for one, other in pairwise(datetimes))
 
 
+@pytest.mark.evidence
 async def test_fifty_publishers_that_repeat_themselves_are_each_heard_once(hub):
     chance = random.Random(20261120)
     began = await created(hub)

@@ -107,6 +107,7 @@ async def _resumed(hub: RunningHub, cursor: str, last: str) -> int:
     return count
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(300)
 async def test_a_reader_that_never_reads_costs_the_hub_little_however_much_is_published(hub):
     async with (

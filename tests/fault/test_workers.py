@@ -132,7 +132,7 @@ async def _logged(hub: RunningHub, words: str) -> bool:
     return words in hub.log.read_text()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.evidence)])
 async def test_a_hub_that_is_stopped_answers_all_who_have_connected(tmp_path, workers):
     async with RunningHub(tmp_path / "data", "--workers", workers, drain_seconds="1") as hub:
         serving = workers_of(hub) or {hub.process.pid}
@@ -171,6 +171,7 @@ async def _first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     return line
 
 
+@pytest.mark.evidence
 async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
         before = workers_of(hub)
@@ -193,6 +194,7 @@ def of_a_new_set(name: str) -> list[tuple[str, str, object]]:
     ]
 
 
+@pytest.mark.evidence
 async def test_a_set_that_one_worker_has_made_is_known_to_every_other_at_once(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
         for which, asked in enumerate(of_a_new_set("none")):
@@ -225,6 +227,7 @@ async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(tmp_path, 
             assert heard.recv(100) == b"STOPPING=1"
 
 
+@pytest.mark.evidence
 async def test_workers_that_cannot_be_replaced_stay(tmp_path, monkeypatch):
     hub = RunningHub(tmp_path / "data", "--workers", "2", admin_token="")
     hub.data.mkdir()
@@ -315,6 +318,7 @@ async def _kept_beside_another(hub: RunningHub, before: set[str]) -> int:
     return found[0] if len(now) == 2 and now - before and len(found) == 1 else 0
 
 
+@pytest.mark.evidence
 async def test_a_frozen_worker_gets_no_new_connections(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub:
         frozen = min(workers_of(hub))

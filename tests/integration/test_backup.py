@@ -8,6 +8,8 @@ from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from rsnotify.process.embedded_redis import backup
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
@@ -202,6 +204,7 @@ async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_com
         assert await next_change(hub, cursor) == BEFORE
 
 
+@pytest.mark.evidence
 async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path):
     """As docs/operations/backup.md says it; the replicas copy their masters again."""
     sets = ("dataset1", "two", "three", "four")

@@ -147,6 +147,7 @@ async def test_an_address_that_can_never_work_is_refused_before_anything_is_dial
     assert (await problem_of(url)).startswith(f"--redis {url!r}: ")
 
 
+@pytest.mark.evidence
 async def test_a_password_from_a_file_opens_a_redis_for_a_hub_and_its_workers(server, tmp_path):
     (tmp_path / "password").write_text("s3cret/@\n")
     (tmp_path / "token").write_text(f"{TOKEN}\n")

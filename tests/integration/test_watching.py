@@ -201,6 +201,7 @@ async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(cli
     assert set(re.findall(r'set="(\w+)"', bytes(answer).decode())) == told
 
 
+@pytest.mark.evidence
 async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path):
     options = {"metrics_token": "the-token-of-prometheus"}
     async with RunningHub(tmp_path / "data", "--workers", "2", **options) as hub:

@@ -99,6 +99,7 @@ def test_what_becomes_of_each_test_is_reported_once(tmp_path):
     assert made.count("up") == made.count("down")
 
 
+@pytest.mark.evidence
 def test_a_worker_that_is_killed_costs_its_test_alone(tmp_path):
     killed = ENDS.replace("os._exit(7)", "os.kill(os.getpid(), 9)")
     status, said, found = ran(tmp_path, test_one=killed, test_two=killed, test_three=killed)
@@ -121,12 +122,14 @@ def test_without_a_failure_it_ends_well_and_stops_at_the_first_if_it_is_to(tmp_p
     assert "stopping after" in said
 
 
+@pytest.mark.evidence
 def test_no_test_is_run_if_one_cannot_be_collected(tmp_path):
     status, said, _ = ran(tmp_path, test_bad="import none_such", test_good="def test_it(): ...")
     assert status == 2
     assert "passed" not in said
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("seed", range(5))
 def test_every_test_is_given_out_once(seed):
     chance = random.Random(seed)
@@ -142,6 +145,7 @@ def test_every_test_is_given_out_once(seed):
     assert sorted(taken) == [number for group in groups for number in group]
 
 
+@pytest.mark.evidence
 def test_a_worker_stays_in_a_file_and_takes_half_of_another_s_in_the_end():
     left = Left([range(6), range(6, 8)])
     assert [left.take(0), left.take(1), left.take(1), left.take(0)] == [0, 6, 7, 1]

@@ -211,6 +211,7 @@ async def test_a_range_that_lies_is_never_taken_for_the_package(source, dumps, t
     assert files(tmp_path / "begun") == found
 
 
+@pytest.mark.evidence
 async def test_killed_it_goes_on_with_the_package_that_it_was_at(source, dumps, tmp_path):
     dumps.offer("resourcelist", "changelist", "resourcedump")
     dumps.cut(300_000)

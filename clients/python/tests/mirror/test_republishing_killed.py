@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from clients.python.tests.mirror.serving import serving
 from clients.python.tests.mirror.test_republishing import contents
 from rsnotify_client import Publisher
@@ -92,6 +94,7 @@ def chain(tmp_path: Path) -> Iterator[tuple[HubProcess, Origin, list[Command], P
         yield hub, Origin(origin, its_base, publisher), mirrors, publisher
 
 
+@pytest.mark.evidence
 async def test_the_last_copy_is_the_origin_whatever_is_killed(tmp_path):
     with chain(tmp_path) as (hub, origin, mirrors, publisher):
         for _ in range(RESOURCES):
