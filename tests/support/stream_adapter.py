@@ -158,19 +158,25 @@ class StreamAdapter:
         answer: aiohttp.ClientResponse,
         relayed: web.StreamResponse,
     ) -> None:
+        """A data event goes with the control event behind it, as the hub has sent both: the suite
+        leaves as soon as it has read what looks like one, which data may do."""
         await relayed.prepare(request)
+        data = b""
         lines: list[bytes] = []
         async for line in answer.content:
             if line != b"\n":
                 lines.append(line)
                 continue
-            if lines and lines[0] == b"event: data\n":
+            is_data = lines[:1] == [b"event: data\n"]
+            if is_data:
                 body = b"".join(each.removeprefix(b"data:") for each in lines[1:])
                 parts = LINE_BREAKS.split(self._restored(made, body))
                 lines = [lines[0], *(b"data:%s\n" % part for part in parts)]
-            await relayed.write(b"".join([*lines, b"\n"]))
-            lines = []
-        await relayed.write_eof()
+            event = data + b"".join([*lines, b"\n"])
+            if not is_data:
+                await relayed.write(event)
+            data, lines = event if is_data else b"", []
+        await relayed.write_eof(data)
 
 
 @asynccontextmanager
