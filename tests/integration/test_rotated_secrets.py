@@ -23,6 +23,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.running import TOKEN, RunningHub, until
 
 ENOUGH = 20  # publishes before something is changed, and after it
+JWKS_SECONDS = 1
 
 
 @dataclass
@@ -166,11 +167,12 @@ def signed(kid: str) -> str:
 
 async def test_a_key_of_jwts_is_replaced_in_the_key_set(tmp_path):
     jwks = key_set(tmp_path, "yesterday")
-    async with two_processes(tmp_path, jwks=str(jwks), jwks_seconds="1") as hub:
+    async with two_processes(tmp_path, jwks=str(jwks), jwks_seconds=str(JWKS_SECONDS)) as hub:
         token = signed("yesterday")
         async with steady(hub, lambda: token) as traffic:
             key_set(tmp_path, "yesterday", "todayxxxx")
-            await until(partial(_all_say, hub, signed("todayxxxx"), 200))
+            # As the page says. To ask does not show it, for one process may answer each time.
+            await asyncio.sleep(2 * JWKS_SECONDS)
             token = signed("todayxxxx")
             await traffic.goes_on()
             key_set(tmp_path, "todayxxxx")

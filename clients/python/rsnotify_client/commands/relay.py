@@ -112,7 +112,7 @@ def relay(
             if (problem := relay.table.wrong_times()) is not None:
                 log.warning("%s", problem)  # it publishes all the same
             with suppress(NoOutbox):  # as of an earlier version
-                relay.table.refused_by_channel()  # a right that lacks is reported at once, too
+                relay.table.refused_by_channel()  # a missing right is reported at once, too
             relay.check()  # what the hub refuses is reported at once
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
