@@ -24,10 +24,11 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, partial
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from math import inf
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -195,7 +196,6 @@ def _is_here(host: str) -> bool:
 
 if TYPE_CHECKING:
     from http.cookiejar import MozillaCookieJar
-    from netrc import netrc
 
 log = logging.getLogger(__name__)
 
@@ -368,6 +368,9 @@ class Credentials:
         self.token = HeldToken.of(token)
         self._first = None if url is None else origin(url)
         self._login = None if url is None else _login(url)
+        # Not `cached_property`, which has a lock in Python 3.11: a fork would leave it locked.
+        self._netrc = cache(partial(_netrc_in, network.netrc))
+        self._jar = cache(partial(_cookies_in, network.cookies))
 
     @property
     def has_function(self) -> bool:
@@ -428,51 +431,49 @@ class Credentials:
         At the user's own address it counts whatever the scheme and the port, since the user named
         them.
         """
-        if self._netrc is None:
+        if (logins := self._netrc()) is None:
             return None
         scheme, host, port = origin(url)
         names = [f"{host}:{port}"]
         if is_own or port == PORTS.get(scheme):
             names.append(host)
         for name in names if is_own or scheme == "https" else ():
-            if name != "default" and name in self._netrc.hosts:
-                user, _, password = self._netrc.hosts[name]
+            if name != "default" and name in logins.hosts:
+                user, _, password = logins.hosts[name]
                 return _basic(user, password or "")
         return None
-
-    @cached_property
-    def _netrc(self) -> "netrc | None":
-        if self._network.netrc is None or not Path(self._network.netrc).is_file():
-            return None
-        from netrc import NetrcParseError, netrc  # noqa: PLC0415 - seldom needed
-
-        try:
-            return netrc(self._network.netrc)
-        except (OSError, NetrcParseError, UnicodeDecodeError) as error:
-            why = getattr(error, "msg", None) or getattr(error, "strerror", None) or "no text"
-            log.warning("%s is left out: %s", self._network.netrc, why)
-            return None
-
-    @cached_property
-    def _jar(self) -> "MozillaCookieJar":
-        from http.cookiejar import LoadError, MozillaCookieJar  # noqa: PLC0415 - seldom needed
-
-        jar = MozillaCookieJar(self._network.cookies)
-        try:
-            jar.load(ignore_discard=True, ignore_expires=True)
-        except (LoadError, OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no file of cookies as browsers keep it"
-            raise InvalidSettings(f"--cookies {self._network.cookies}: {why}") from None
-        for cookie in jar:
-            cookie.expires = cookie.expires or None  # browsers write 0 for those of a session
-        return jar
 
     def _cookie(self, url: str) -> str | None:
         from urllib.request import Request  # noqa: PLC0415 - seldom needed
 
         request = Request(url)  # noqa: S310 - it is not sent
-        self._jar.add_cookie_header(request)
+        self._jar().add_cookie_header(request)
         return request.get_header("Cookie")
+
+
+def _netrc_in(path: str | None) -> netrc | None:
+    if path is None or not Path(path).is_file():
+        return None
+    try:
+        return netrc(path)
+    except (OSError, NetrcParseError, UnicodeDecodeError) as error:
+        why = getattr(error, "msg", None) or getattr(error, "strerror", None) or "no text"
+        log.warning("%s is left out: %s", path, why)
+        return None
+
+
+def _cookies_in(path: str | None) -> "MozillaCookieJar":
+    from http.cookiejar import LoadError, MozillaCookieJar  # noqa: PLC0415 - seldom needed
+
+    jar = MozillaCookieJar(path)
+    try:
+        jar.load(ignore_discard=True, ignore_expires=True)
+    except (LoadError, OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no file of cookies as browsers keep it"
+        raise InvalidSettings(f"--cookies {path}: {why}") from None
+    for cookie in jar:
+        cookie.expires = cookie.expires or None  # browsers write 0 for those of a session
+    return jar
 
 
 def without_login(url: str) -> str:

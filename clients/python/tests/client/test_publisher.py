@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from netrc import netrc
 from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -33,6 +34,7 @@ from rsnotify_client import (
     Publisher,
     QueueFull,
     RefusedChange,
+    network,
     sender,
     threads,
 )
@@ -781,6 +783,35 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
 
     monkeypatch.setattr(ssl, "create_default_context", slow)
     publisher = Publisher("https://127.0.0.1:9")
+    publisher.updated("a", "1")
+    eventually(lambda: begun)
+    assert in_child(child) == 0
+    may_end.append(True)
+    with pytest.raises(TimeoutError):
+        publisher.close(0)
+
+
+def test_a_fork_amid_the_first_look_at_a_netrc_never_hangs_the_child(monkeypatch, tmp_path):
+    """In Python 3.11 a `cached_property` has a lock, which the child would inherit locked."""
+    begun: list[bool] = []
+    may_end: list[bool] = []
+
+    def slow(path: str) -> netrc:
+        begun.append(True)
+        eventually(lambda: may_end)
+        return netrc(path)
+
+    def child() -> None:
+        signal.alarm(10)
+        may_end.append(True)
+        with suppress(TryAgain):
+            publisher.publish("a", [], timeout=0.001)
+
+    logins = tmp_path / "netrc"
+    logins.touch()
+    monkeypatch.setenv("NETRC", str(logins))
+    monkeypatch.setattr(network, "netrc", slow)
+    publisher = Publisher("http://127.0.0.1:9")
     publisher.updated("a", "1")
     eventually(lambda: begun)
     assert in_child(child) == 0
