@@ -1,7 +1,8 @@
 """Files of the copy: written aside and renamed, removed, read; never through a symlink.
 
 Rules that hold here: every folder on the way is opened by its parent, and no symlink is followed;
-so nothing is ever touched outside the directory, whatever stands there.
+so nothing is ever touched outside the directory, whatever stands there. A folder may be another
+mount, into which nothing can be renamed: a file is copied there beside its place, and renamed then.
 """
 
 import errno
@@ -21,6 +22,7 @@ PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
 NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 SMALL = "small"  # the part in which small files are written, to be renamed at once
+BESIDE = f"{OURS}-part"  # beside its place: a file that comes from another mount, until it is whole
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -126,7 +128,7 @@ class Disk:
         for attempt in (0, 1):
             folder, name = self._at(path, create=True)
             try:
-                os.replace(part, name, src_dir_fd=source, dst_dir_fd=folder)
+                _move(source, part, folder, name)
             except FileNotFoundError:
                 if attempt:
                     raise
@@ -149,13 +151,7 @@ class Disk:
         with suppress(FileNotFoundError):
             source, name = self._at(path)
             found = path if other.status(path) is None else f"{path}~{mark}"
-            folder, aside = other._at(found, create=True)
-            try:
-                os.rename(name, aside, src_dir_fd=source, dst_dir_fd=folder)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                _copy(source, name, folder, aside)
+            _move(source, name, *other._at(found, create=True))
         return self._prune(path)
 
     def link_to(self, other: "Disk", path: str, name: str) -> None:
@@ -177,14 +173,13 @@ class Disk:
         folder, there = other._at(name, create=True)
         part = other._folder(PARTS, create=True)
         _copy_to(source, file, part, SMALL)
-        os.rename(SMALL, there, src_dir_fd=part, dst_dir_fd=folder)
+        _move(part, SMALL, folder, there)
 
     def move(self, path: str, new: str) -> list[str]:
         """Move a file within the copy; the folders that are gone with it are returned."""
         with suppress(FileNotFoundError):
             source, name = self._at(path)
-            folder, there = self._at(new, create=True)
-            os.rename(name, there, src_dir_fd=source, dst_dir_fd=folder)
+            _move(source, name, *self._at(new, create=True))
         return self._prune(path)
 
     def status(self, path: str) -> os.stat_result | None:
@@ -274,10 +269,16 @@ def _opened(above: int, name: str, *, create: bool) -> int:
     return os.open(name, _FOLDER, dir_fd=above)
 
 
-def _copy(source: int, name: str, folder: int, aside: str) -> None:
-    """Move to another file system, by copying."""
-    _copy_to(source, name, folder, aside)
-    os.unlink(name, dir_fd=source)
+def _move(source: int, name: str, folder: int, there: str) -> None:
+    """Give a file its place, atomically; between two mounts, by copying it."""
+    try:
+        os.replace(name, there, src_dir_fd=source, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_to(source, name, folder, BESIDE)
+        os.replace(BESIDE, there, src_dir_fd=folder, dst_dir_fd=folder)
+        os.unlink(name, dir_fd=source)
 
 
 def _copy_to(source: int, name: str, folder: int, aside: str) -> None:
@@ -286,3 +287,6 @@ def _copy_to(source: int, name: str, folder: int, aside: str) -> None:
     with os.fdopen(reading, "rb") as old, os.fdopen(writing, "wb") as new:
         while piece := old.read(1 << 20):
             new.write(piece)
+        new.flush()
+        found = os.fstat(reading)
+        os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))

@@ -12,8 +12,10 @@ from clients.python.tests.client.test_watched import running, until
 from clients.python.tests.mirror.test_mirror import files, once
 from rsnotify.cli.options import parse_size
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.web import SMALL_BYTES
+from rsnotify_mirror.disk import BESIDE
 from rsnotify_mirror.fetch import REPORTED_BYTES
 from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options
@@ -209,6 +211,33 @@ async def test_a_copy_that_may_only_be_read_is_named_and_nobody_asked_for_room(s
         with pytest.raises(InvalidSettings) as ended:
             await once(site, tmp_path / "copy")
         assert "its file system may only be read" in str(ended.value)
+
+
+@pytest.mark.parametrize("keeps", ["keep_deleted", "keep_versions"])
+async def test_a_folder_of_a_copy_may_be_another_mount(site, tmp_path, keeps):
+    options, long = {keeps: tmp_path / "kept"}, b"a" * LONG
+    site.add("a", b"a")
+    site.list_resources()
+    assert (await once(site, tmp_path / "copy", **options)).is_whole
+    folder = tmp_path / "copy" / place_of(site.loc("sub"))
+    with Disk(folder) as disk:
+        if not disk.is_mounted:
+            pytest.skip("this user cannot mount a disk")
+        (folder / BESIDE).write_bytes(b"what a killed mirror had copied" * LONG)
+        site.change("sub/small", b"small")
+        change = site.change("sub/long", long)
+        assert (await once(site, tmp_path / "copy", **options)).is_whole
+        assert {each.name: each.read_bytes() for each in folder.iterdir()} == {
+            "small": b"small",
+            "long": long,
+        }
+        stated = Position.parse(change.datetime or "")
+        assert (folder / "long").stat().st_mtime == pytest.approx(stated / 1_000_000)
+        site.change("sub/small", b"second")
+        site.change("sub/long", None)
+        assert (await once(site, tmp_path / "copy", **options)).is_whole
+        assert {each.name: each.read_bytes() for each in folder.iterdir()} == {"small": b"second"}
+    assert long in [each.read_bytes() for each in (tmp_path / "kept").rglob("*") if each.is_file()]
 
 
 def test_what_several_need_at_the_same_time_is_added_up(tmp_path):
