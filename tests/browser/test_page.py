@@ -1334,6 +1334,24 @@ async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
                 await expect(tools.locator("output")).to_have_text("None has this in it.")
 
 
+async def test_who_turns_the_page_before_what_was_typed_is_looked_for_stays_there(
+    chromium, tmp_path
+):
+    async with RunningHub(tmp_path / "data") as hub:
+        for number in range(2 * ADMIN_ROWS + 1):
+            await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], "note": f"n{number}"})
+        async with opened(chromium, hub, "dataset1") as page:
+            await use_token(page)
+            await view(page, "Admin")
+            found = page.locator(".tools", has=page.get_by_label("Find in Tokens"))
+            await expect(found.locator("output")).to_have_text("1 to 25 of 51")
+            await page.clock.install()
+            await page.fill("[aria-label='Find in Tokens']", "n")
+            await page.get_by_label("Next in Tokens").press("Enter")
+            await page.clock.run_for(1_000)
+            await expect(found.locator("output")).to_have_text("26 to 50 of 51")
+
+
 async def test_an_order_of_the_rows_shown_alone_is_not_taken_for_one_of_all_sets(
     chromium, tmp_path
 ):

@@ -20,6 +20,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
   body.closest(".scroll").hidden = true; // until there are rows: a head alone says nothing
 
   function turnTo(next) {
+    clearTimeout(typing); // what is asked for now has what was typed
     first = Math.max(0, next);
     ask();
   }
