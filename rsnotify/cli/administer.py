@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json, Yes, check_choice
-from rsnotify.cli.output import counted, print_done, print_fields, print_table, size
+from rsnotify.cli.output import counted, print_done, print_fields, print_json, print_table, size
 from rsnotify.cli.target import HERE, Hub, Search, SetName, SetNames, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
@@ -194,7 +194,7 @@ def add_sets(
             if not json and answer.status != CREATED:
                 typer.echo(f"{name} was there already", err=True)
     if json:
-        typer.echo(msgspec.json.encode(made))
+        print_json(made)
 
 
 def _check_as_asked(record: Mapping[str, Any], chosen: Mapping[str, SetChoice]) -> None:
@@ -292,7 +292,7 @@ def snapshot(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
 
 def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(taken))
+        print_json(taken)
     elif "at" in taken:
         typer.echo(f"{counted(taken['resources'], 'resource')} at {taken['at']}")
     else:
@@ -415,7 +415,7 @@ def _made(hub: Hub, content: Mapping[str, object], path: str = "/api/tokens") ->
 
 def print_secret(token: dict[str, Any], *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(token))
+        print_json(token)
         return
     typer.echo(token["token"])
     typer.echo("Keep it: it is not shown again.", err=True)
@@ -493,7 +493,7 @@ def status(
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     """The whole at a glance."""
     if json:
-        typer.echo(msgspec.json.encode(status))
+        print_json(status)
         return
     for line in said_above(status):
         typer.echo(line)

@@ -5,11 +5,11 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import msgspec
 import typer
 from typer import Option
 
 from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.output import print_json
 from rsnotify.cli.target import HERE, Url
 from rsnotify.errors import PROBLEM
 
@@ -28,7 +28,7 @@ def health(
     """
     reason = why_not_ready(url)
     if json:
-        typer.echo(msgspec.json.encode({"ready": reason is None, "reason": reason}))
+        print_json({"ready": reason is None, "reason": reason})
         raise typer.Exit(int(reason is not None))
     if reason is not None:
         typer.echo(reason, err=True)

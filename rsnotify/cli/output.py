@@ -18,9 +18,25 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+def json_line(value: object) -> bytes:
+    """A value in JSON, with what steers a terminal escaped, which says the same.
+
+    >>> json_line("a\x9b31m\u202eé")
+    b'"a\\\\u009b31m\\\\u202e\\xc3\\xa9"'
+    """
+    encoded = msgspec.json.encode(value)
+    if encoded.isascii() and b"\x7f" not in encoded:
+        return encoded
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
+
+
+def print_json(value: object, *, err: bool = False) -> None:
+    typer.echo(json_line(value), err=err)
+
+
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(rows))
+        print_json(rows)
         return
     if not sys.stdout.isatty():  # for `cut` and `awk`
         for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
@@ -61,7 +77,7 @@ def table_of(
 def print_fields(fields: dict[str, Any], *, json: bool) -> None:
     """One thing, a line for each of its fields."""
     if json:
-        typer.echo(msgspec.json.encode(fields))
+        print_json(fields)
         return
     width = max(map(len, fields))
     for name, value in fields.items():
@@ -74,7 +90,7 @@ def print_found(found: object, lines: Iterable[str], *, json: bool, err: bool = 
     The exit status says it, too: whoever reads the first line only does not change it.
     """
     try:
-        for line in (msgspec.json.encode(found),) if json else lines:
+        for line in (json_line(found),) if json else lines:
             typer.echo(line, err=err)
     except BrokenPipeError:
         put_aside(2 if err else 1)
@@ -88,7 +104,7 @@ def put_aside(stream: int) -> None:
 def print_done(done: dict[str, Any], words: str, *, json: bool) -> None:
     """What was done: a line for people, on stderr; an object for programs."""
     if json:
-        typer.echo(msgspec.json.encode(done))
+        print_json(done)
     else:
         typer.echo(words, err=True)
 
@@ -125,7 +141,7 @@ def to_the_minute(text: str) -> str:
     return f"{found[1]} {found[2]} UTC" if found else text
 
 
-_STEERING = re.compile("[\0-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_STEERING = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that end a line, or a cell of it, or steer a terminal: a hub may not be ours."""
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")
 

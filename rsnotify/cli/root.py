@@ -1,6 +1,5 @@
 """`rsnotify` itself: which commands there are, and what an error becomes."""
 
-import json
 import logging
 import os
 import re
@@ -329,7 +328,9 @@ def _complain(*problems: str) -> None:
 def _say(kind: str, *problems: str) -> None:
     if "--json" in sys.argv:
         if problems:
-            typer.echo(json.dumps({f"{kind}s": problems}, ensure_ascii=False), err=True)
+            from rsnotify.cli.output import print_json
+
+            print_json({f"{kind}s": problems}, err=True)
         return
     for problem in problems:
         typer.echo(typer.style(f"{kind}:", fg="red", bold=True) + f" {problem}", err=True)

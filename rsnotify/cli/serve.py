@@ -14,12 +14,11 @@ from shlex import quote
 from typing import Annotated, NamedTuple
 from urllib.parse import quote as percent_encoded
 
-import msgspec
 import typer
 from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json
-from rsnotify.cli.output import print_done, progress
+from rsnotify.cli.output import print_done, print_json, progress
 from rsnotify.cli.target import ADMIN_FILE, DATA, checked_name
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.admin_token import admin_token, check_token_file, checked_token
@@ -199,7 +198,7 @@ def show_check(chosen: Chosen, *, connect: bool, json: bool) -> None:
     settings = check_settings(os.environ, **chosen._asdict())
     tried = asyncio.run(try_settings(settings)) if connect else []
     if json:
-        typer.echo(msgspec.json.encode({"good": True, "tried": tried}))
+        print_json({"good": True, "tried": tried})
     else:
         typer.echo("; ".join(["the settings are good", *tried]))
 

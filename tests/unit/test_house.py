@@ -360,6 +360,13 @@ def test_every_module_of_commands_is_in_the_table():
     assert named == names
 
 
+def test_a_command_prints_json_that_steers_no_terminal():
+    """By `print_json` or `json_line`, or the table that prints what is found."""
+    direct = re.compile(r"(?:echo|say)\(\s*(?:msgspec\.)?json\.|yield msgspec\.json")
+    printing = [path for path in CODE if "cli" in path.parts or is_command(path)]
+    assert [path.name for path in printing if direct.search(path.read_text())] == []
+
+
 OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named
 INSIDES = {
     "clients/python/tests/client/test_postgresql.py": {"_lock"},

@@ -1,10 +1,11 @@
 """The tables of the command line in a narrow terminal."""
 
+import json
 import sys
 
 import pytest
 
-from rsnotify.cli.output import print_fields, print_table
+from rsnotify.cli.output import json_line, print_fields, print_found, print_table
 
 ID = "0123456789abcdef"
 COLUMNS = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
@@ -63,3 +64,17 @@ def test_what_a_hub_says_ends_no_cell_and_steers_no_terminal(capsys, monkeypatch
     print_fields(row, json=False)
     lines = capsys.readouterr().out.splitlines()
     assert sum("a?]0;b??c??d?e[/f]" in line for line in lines) == 2
+
+
+def test_json_says_the_same_in_characters_that_steer_no_terminal(capsys):
+    row = {"loc": "http://é.example/\x7f\x85\x9b31m\u061c\u200f\u202e\u2066", "set": "日本"}
+    print_table([row], ["loc"], json=True)
+    print_fields(row, json=True)
+    print_found(row, (), json=True)
+    said = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in said] == [[row], row, row]
+    assert all(line.isprintable() and "é" in line and "日本" in line for line in said)
+
+
+def test_json_in_ascii_is_as_it_was():
+    assert json_line({"a": "b\n", "c": [1.5, None]}) == b'{"a":"b\\n","c":[1.5,null]}'

@@ -29,7 +29,7 @@ from rsnotify.cli.options import (
     check_choice,
     most_deleted,
 )
-from rsnotify.cli.output import WorkPace, counted, progress
+from rsnotify.cli.output import WorkPace, counted, print_json, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import Fault, InvalidSettings, Rejected, TryAgain
@@ -235,7 +235,7 @@ def publish_all(
     if accepted is None:
         raise Rejected("there was no change to publish")
     if json:
-        typer.echo(msgspec.json.encode(accepted))
+        print_json(accepted)
     else:
         at = " at" if accepted.accepted == 1 else ", the last at"
         typer.echo(f"accepted {counted(accepted.accepted, 'change')}{at} {accepted.until}")

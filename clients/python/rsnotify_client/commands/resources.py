@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
-import msgspec
 import typer
 from typer import Argument, Option
 
@@ -27,7 +26,7 @@ from rsnotify.cli.options import (
     MaxDelete,
     check_choice,
 )
-from rsnotify.cli.output import Say, WorkPace, print_fields, progress, size
+from rsnotify.cli.output import Say, WorkPace, print_fields, print_json, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import InvalidSettings, Rejected
@@ -122,7 +121,10 @@ def position(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
     """
     with hub.connected() as client:
         found = position_of(client, set_name)
-    typer.echo(msgspec.json.encode({"position": found}) if json else found)
+    if json:
+        print_json({"position": found})
+    else:
+        typer.echo(found)
 
 
 @resources.command("show")
@@ -234,7 +236,7 @@ def _opened(path: Path) -> BufferedReader:
 
 def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(outcome))
+        print_json(outcome)
         return
     for name in COUNTS:
         typer.echo(f"{name:10}{outcome[name]:>10}")

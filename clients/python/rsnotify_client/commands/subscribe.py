@@ -6,7 +6,6 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from msgspec.structs import replace
 from typer import Option
@@ -20,6 +19,7 @@ from rsnotify.cli.options import (
     Prefix,
     Transport,
 )
+from rsnotify.cli.output import json_line
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName, checked_address
 from rsnotify.errors import Rejected
@@ -147,7 +147,7 @@ def as_lines(received: Received) -> Iterator[str]:
 
 def as_json(received: Received) -> Iterator[str]:
     for change in received.changes:
-        yield msgspec.json.encode(change).decode()
+        yield json_line(change).decode()
 
 
 def as_xml(received: Received) -> Iterator[str]:

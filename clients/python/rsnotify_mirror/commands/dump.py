@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from rsnotify.cli.options import Base, Commands, Json, parse_size
-from rsnotify.cli.output import WorkPace, counted, progress, size
+from rsnotify.cli.output import WorkPace, counted, print_json, progress, size
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
@@ -177,7 +177,7 @@ def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
             "changes": [f"{each.name}.zip" for each in (newest and newest.changes) or ()],
             "problems": dumped.problems,
         }
-        typer.echo(msgspec.json.encode(found))
+        print_json(found)
         return
     for problem in dumped.problems:
         typer.echo(f"left out: {problem}", err=True)

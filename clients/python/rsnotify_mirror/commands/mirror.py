@@ -40,7 +40,7 @@ from rsnotify.cli.options import (
     most_deleted,
     parse_size,
 )
-from rsnotify.cli.output import counted, print_found, size
+from rsnotify.cli.output import counted, json_line, print_found, print_json, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import (
     HERE,
@@ -595,8 +595,10 @@ def _say_plan(state: State, *, json: bool) -> None:
 
 
 def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:
-    line = msgspec.json.encode({"would": what, "loc": loc, "path": path})
-    typer.echo(line if json else f"would {what} {loc}")
+    if json:
+        print_json({"would": what, "loc": loc, "path": path})
+    else:
+        typer.echo(f"would {what} {loc}")
 
 
 async def print_content(event: Event, content: bytes | None) -> None:
@@ -604,4 +606,4 @@ async def print_content(event: Event, content: bytes | None) -> None:
     line = msgspec.to_builtins(event)
     if content is not None:
         line["content"] = b64encode(content).decode()
-    say(msgspec.json.encode(line))
+    say(json_line(line))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import typer
 
-from rsnotify.cli.output import counted, in_time, put_aside, size
+from rsnotify.cli.output import counted, in_time, json_line, put_aside, size
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
@@ -96,7 +96,7 @@ def named(line: str, shown: Shown) -> str:
 def encoded(event: object, shown: Shown) -> bytes:
     """As JSON, with its set where there are several."""
     fields = msgspec.to_builtins(event)
-    return msgspec.json.encode({"set": shown.name} | fields if shown.name else fields)
+    return json_line({"set": shown.name} | fields if shown.name else fields)
 
 
 def _line(event: Event, *, is_live: bool) -> str | None:

@@ -21,7 +21,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from rsnotify.cli.options import AS_USUAL, Commands, Json, Requests
-from rsnotify.cli.output import counted, how_far, progress
+from rsnotify.cli.output import counted, how_far, print_json, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_for_source
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -171,7 +171,7 @@ async def _fetched(url: str, source: str | None, network: Network | None) -> byt
 
 def print_one(found: Judged, *, json: bool) -> None:
     if json:
-        typer.echo(msgspec.json.encode(found.violations))
+        print_json(found.violations)
         return
     print_violations(found.violations)
     typer.echo(f"{found.document}: {found.outcome} ({_named(found)})", err=True)
@@ -180,7 +180,7 @@ def print_one(found: Judged, *, json: bool) -> None:
 def print_all(found: Sequence[Judged], *, json: bool) -> None:
     """The violations under the name of each document, then one table of all."""
     if json:
-        typer.echo(msgspec.json.encode(found))
+        print_json(found)
         return
     for each in found:
         if each.violations:
@@ -245,7 +245,7 @@ def run_site(url: str, token: Token | None, bounds: Bounds, network: Network, *,
             looking = inspect(url, token=token, bounds=bounds, network=network, report=report)
             found = asyncio.run(looking)
     if json:
-        typer.echo(msgspec.json.encode(found))
+        print_json(found)
     else:
         _print(found, console)
     return 0 if found.is_right else 1

@@ -571,7 +571,8 @@ def test_what_a_hub_or_a_trigger_has_written_steers_no_terminal(database, caplog
         connection.execute(earlier, (ESCAPE + "why" * 9_000,))
     (said,) = [each.message for each in caplog.records if "is given up" in each.message]
     lines = outbox_command(database).stdout.split("\n")
-    assert all(each.isprintable() for each in (said, *lines))
+    in_json = outbox_command(database, "--status", "--json").stdout.removesuffix("\n")
+    assert all(each.isprintable() for each in (said, *lines, in_json))
     assert "x" * 9_000 in said  # else nobody could publish it anew
     assert "x" * 9_000 in lines[2]
     assert len(lines[1]) < 2_100
