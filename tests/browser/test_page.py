@@ -1405,6 +1405,23 @@ async def test_admin_shows_words_and_no_head_of_nothing_until_the_hub_has_answer
         await expect(each.locator("visible=true")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("path", "label"), [("tokens", "Tokens"), ("subscriptions", "WebSub subscriptions")]
+)
+async def test_a_table_that_cannot_be_read_says_so_in_its_place_and_is_tried_again(
+    page, path, label
+):
+    await use_token(page)
+    await page.route(f"**/api/{path}", lambda route: route.abort())
+    await view(page, "Admin")
+    said = page.locator(".tools", has=page.get_by_label(f"Find in {label}")).locator("output")
+    await expect(said).to_have_text("Cannot be read: the hub does not answer; trying again.")
+    await expect(said).to_have_class(re.compile("bad"))
+    await page.unroute(f"**/api/{path}")
+    await expect(said).to_have_text(re.compile(r"^\d|There are none yet"))
+    await expect(said).not_to_have_class(re.compile("bad"))
+
+
 async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):
     await page.clock.install()
     await open_admin(page)
@@ -1650,7 +1667,8 @@ async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(page
     await page.fill("[name=sets]", set_name)
     await page.click("#new-token button:text-is('Make it')")
     await expect(page.locator("#made-token code")).to_contain_text("rsn_")
-    await expect(page.locator("#admin-answer")).to_contain_text("too many requests")
+    said = page.locator(".tools", has=page.get_by_label("Find in Tokens")).locator("output")
+    await expect(said).to_contain_text("too many requests")
     await expect(page.locator("#made-token code")).to_be_visible()
 
 

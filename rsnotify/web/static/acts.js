@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { unlessUndone } from "./asking.js";
 import { button, say, the } from "./dom.js";
 
+const RETRY_MS = 2000;
 const answer = the["admin-answer"];
 
 /** `work` gives false if nothing was done after all. */
@@ -17,17 +18,20 @@ export async function act(words, work, place = answer) {
   }
 }
 
-/** What reads all of these and shows them; an older answer changes nothing. */
-export function looking(what, path, show) {
-  let turn = 0;
-  return async () => {
+/** What reads all of these for a table. If it cannot, that is said there, and it is tried again; an older answer changes nothing. */
+export function looking(path, show, failed) {
+  let [turn, timer] = [0, 0];
+  return async function look() {
+    clearTimeout(timer);
     turn += 1;
     const mine = turn;
     try {
       const all = await get(path);
       if (mine === turn) show(all);
     } catch ({ message }) {
-      if (mine === turn) say(answer, `The ${what} could not be read: ${message}`, true);
+      if (mine !== turn) return;
+      failed(`Cannot be read: ${message}; trying again.`);
+      timer = setTimeout(look, RETRY_MS);
     }
   };
 }

@@ -48,6 +48,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
   return {
     body,
     show,
+    failed: (why) => say(found, why, true),
     find,
     again: () => turnTo(0),
     asked: () => ({ search: find.value.trim().toLowerCase(), offset: first, limit: ROWS }),

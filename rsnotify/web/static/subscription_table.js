@@ -9,10 +9,10 @@ const COLUMNS = ["Callback", "Channel", "Behind", "Last answer", "Next attempt",
 const subscriptions = listing("subscriptions", "WebSub subscriptions", COLUMNS, draw, { key: ({ id }) => id, made, fill });
 let all = [];
 
-export const look = looking("subscriptions", "api/subscriptions", (those) => {
+export const look = looking("api/subscriptions", (those) => {
   all = those;
   draw();
-});
+}, subscriptions.failed);
 
 function draw() {
   subscriptions.showOf(all, ({ callback, set }) => `${callback} ${set}`);

@@ -15,10 +15,10 @@ const tokens = listing("tokens", "Tokens", ["Id", "Note", "May", "Sets", "Last u
   { key: ({ id }) => id, made, fill });
 let all = [];
 
-export const look = looking("tokens", "api/tokens", (those) => {
+export const look = looking("api/tokens", (those) => {
   all = those;
   draw();
-});
+}, tokens.failed);
 
 function draw() {
   tokens.showOf(all, ({ id, note = "", sets }) => [id, note, ...sets].join(" "));
