@@ -290,6 +290,11 @@ FIRST_REFUSED = (
     "VALUES (?, ?, ?, ?, ?, ?)"
 )
 FORGET_SET = "DELETE FROM rsnotify_refused WHERE set_name = ?"
+REFUSED_AGAIN = (
+    "INSERT INTO rsnotify_refused (changes, reason, body, refused_at, set_name, kind) "
+    "SELECT changes, reason, body, refused_at, set_name, kind FROM rsnotify_refused WHERE 1 = 0"
+)
+"""Of no row: whether one may be inserted."""
 
 TIME_OF_POSTGRESQL = (
     "SELECT format_type(atttypid, NULL) FROM pg_attribute "
@@ -431,6 +436,19 @@ class OutboxTable:
             if gone and refusal is not None:
                 _count_refused(execute, batch.channel, gone, refusal)
             return gone
+
+    def try_rights(self) -> None:
+        """Do all that publishing does, to no row: what this user may not do is an error at once."""
+        with self._transaction(writes=False) as execute:
+            execute(ENDS)
+            if self._database != "sqlite":  # has no users, and a file that is locked is waited for
+                execute(LOOSEN, ("",))
+                execute(_of(BY_ID if self._database == "mysql" else DELETE, (0,)), ("",))
+        with suppress(NoOutbox), self._transaction(writes=False) as execute:  # of earlier versions
+            execute(REFUSED_BY_CHANNEL)
+            if self._database != "sqlite":
+                execute(MORE_REFUSED, (0, *[""] * 5))
+                execute(REFUSED_AGAIN)
 
     def ends(self) -> tuple[int, int] | None:
         with self._transaction(writes=False) as execute:

@@ -106,10 +106,11 @@ class Relay:
         self._sender.flush(timeout)
 
     def check(self) -> None:
-        """Ask the hub whether it knows the token, and lets it publish what waits.
+        """Try what publishing needs: rights in the database, a token that the hub knows.
 
-        `TryAgain` if it does not answer soon. Sets that it refuses beside others are logged.
+        `TryAgain` if the hub does not answer soon. Sets that it refuses beside others are logged.
         """
+        self.table.try_rights()
         self._soon.check()
         sets = self.table.waiting_sets()
         refused: list[WrongToken] = []

@@ -8,7 +8,7 @@ What a hub answered, or a trigger wrote into the table, is shown as a stranger's
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from time import time
@@ -111,9 +111,7 @@ def relay(
                 relay.table.create(database_of(database))
             if (problem := relay.table.wrong_times()) is not None:
                 log.warning("%s", problem)  # it publishes all the same
-            with suppress(NoOutbox):  # as of an earlier version
-                relay.table.refused_by_channel()  # a missing right is reported at once, too
-            relay.check()  # what the hub refuses is reported at once
+            relay.check()  # what the database or the hub refuses is reported at once
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
     run(relay, database, numbers)

@@ -73,6 +73,30 @@ def test_the_right_that_a_relay_lacks_is_named_with_its_table(tmp_path):
                     READS[lacks](table)
 
 
+NEEDED = [(table, right) for table in RIGHTS for right in RIGHTS[table].split(", ")]
+NEEDED.remove(("rsnotify_refused", "DELETE"))  # only `--forget` needs it
+
+
+def test_a_right_that_publishing_needs_is_asked_for_before_anything_is_published(tmp_path):
+    with mariadb.running(tmp_path) as url, closing(databases.connect(url)) as admin:
+        databases.prepare(url)
+        execute = admin.cursor().execute
+        execute("FLUSH PRIVILEGES")
+        execute("CREATE USER lesser@localhost")
+        for table in RIGHTS:
+            execute(f"GRANT {RIGHTS[table]} ON papers.{table} TO lesser@localhost")
+        Outbox().created(admin, "a", "1")
+        admin.commit()
+        with closing(table_of(url.replace("root@127.0.0.1", "lesser@localhost"))) as relay:
+            for table, right in NEEDED:
+                relay.try_rights()
+                execute(f"REVOKE {right} ON papers.{table} FROM lesser@localhost")
+                with pytest.raises(OutboxError, match=f"lacks the right to {right} {table}: GRANT"):
+                    relay.try_rights()
+                execute(f"GRANT {right} ON papers.{table} TO lesser@localhost")
+            assert (relay.waiting(), relay.refused_by_channel()) == (1, [])
+
+
 # TLS ---------------------------------------------------------------------------------------------
 
 

@@ -502,3 +502,30 @@ def test_the_right_that_a_relay_lacks_is_named_with_its_table(outbox, lesser, ta
             ask(outbox, f"GRANT {right} ON {table} TO lesser")
             assert give_up(lesser) == 1
     ask(outbox, "DELETE FROM rsnotify_refused")
+
+
+@pytest.mark.parametrize(
+    ("table", "right"),
+    [(table, right) for table in TABLES for right in RIGHTS[table].split(", ")],
+)
+def test_a_right_that_publishing_needs_is_asked_for_before_anything_is_published(
+    outbox, lesser, table, right
+):
+    for each in TABLES:
+        ask(outbox, f"GRANT {RIGHTS[each]} ON {each} TO lesser")
+    with psycopg.connect(outbox) as application:
+        Outbox().created(application, "a", "1")
+    before = ask(outbox, "SELECT * FROM rsnotify_outbox")
+    with scripted_hub(accept) as (hub, posted), closing(Relay(lesser, hub, "good")) as relay:
+        relay.check()
+        ask(outbox, f"REVOKE {right} ON {table} FROM lesser")
+        if (table, right) == ("rsnotify_refused", "DELETE"):  # only `--forget` needs it
+            relay.check()
+        else:
+            problem = f": this user lacks the right to {right} {table}: GRANT {RIGHTS[table]} ON "
+            with pytest.raises(OutboxError, match=problem):
+                relay.check()
+        assert [each.locs for each in posted if each.locs] == []
+    assert ask(outbox, "SELECT * FROM rsnotify_outbox") == before
+    assert ask(outbox, "SELECT * FROM rsnotify_refused") == []
+    ask(outbox, "DELETE FROM rsnotify_outbox")
