@@ -333,8 +333,7 @@ async def test_whoever_harvests_learns_of_every_end_however_late(pulling, reposi
 
 @pytest.mark.parametrize("is_trimmed", [False, True])
 async def test_a_range_has_the_ends_within_it_and_each_record_once(pulling, repository, is_trimmed):
-    await pulling.publish(*created("a", "b", "c", "d"))
-    first = await pulling.publish(*deleted("a", "b"))
+    first = await pulling.publish(*created("a", "b", "c", "d"), *deleted("a", "b"))
     await in_a_later_second(pulling, first.until)
     second = await pulling.publish(*created("a"), *deleted("c", "a"))
     await in_a_later_second(pulling, second.until)
