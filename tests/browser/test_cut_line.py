@@ -17,6 +17,7 @@ from playwright.async_api import Route, expect
 
 from tests.browser.conftest import opened
 from tests.support.running import RunningHub
+from tests.support.stream_server import StreamServer
 from tests.tools.release import ROOT, unpacked
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -51,37 +52,27 @@ class Line:
     def __init__(self, hub: RunningHub) -> None:
         self._port = hub.port
         self._is_cut = False
-        self._carried: set[asyncio.Task[None]] = set()
+        self._server = StreamServer(self._carry)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        await self._server.__aenter__()
+        self.url = f"http://127.0.0.1:{self._server.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.cut()
-        self._server.close()
-        await asyncio.gather(*self._carried, return_exceptions=True)
+        await self._server.__aexit__()
 
     def cut(self) -> None:
         """End what goes over it, and let nothing new through."""
         self._is_cut = True
-        for each in self._carried:
-            each.cancel()
+        self._server.cut()
 
     def mend(self) -> None:
         self._is_cut = False
 
-    def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
-        if self._is_cut:
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(self._carry(reader, writer))
-        self._carried.add(task)
-        task.add_done_callback(self._carried.discard)
-        task.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
-
     async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if self._is_cut:
+            return
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             async with asyncio.TaskGroup() as ways:

@@ -9,6 +9,7 @@ import pytest
 
 from rsnotify.resourcesync.change import DAY, Position
 from tests.support.running import TOKEN, RunningHub, rsnotify
+from tests.support.stream_server import StreamServer
 
 NOBODY = {"Authorization": "Bearer of-nobody"}
 ADMIN_ONLY = [
@@ -200,8 +201,8 @@ async def losing_the_first_answer(hub: RunningHub) -> AsyncIterator[str]:
         writer.close()
         to_hub[1].close()
 
-    async with await asyncio.start_server(door, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with StreamServer(door) as server:
+        yield f"http://127.0.0.1:{server.port}"
     assert b"201" in lost[0]
 
 

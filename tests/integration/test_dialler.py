@@ -15,6 +15,7 @@ from rsnotify.outbound.bounded_answer import ANSWER_BYTES, ANSWER_LINES, Bounded
 from rsnotify.outbound.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.support.forward_proxy import forward_proxy
 from tests.support.receivers import ReceivedRequest, Receiver, answers, response
+from tests.support.stream_server import StreamServer
 
 CERTIFICATE = Path(__file__).parent / "self-signed.pem"
 
@@ -259,11 +260,15 @@ async def test_each_answer_on_a_connection_has_the_whole_bound(monkeypatch):
 async def test_a_certificate_that_is_not_trusted_is_called_so():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
-    server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    async with Dialler(private=True) as dialler:
-        answer = await dialler.get(f"https://127.0.0.1:{port}/")
-    server.close()
+
+    async def never_reached(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        raise AssertionError
+
+    async with (
+        StreamServer(never_reached, ssl=context) as server,
+        Dialler(private=True) as dialler,
+    ):
+        answer = await dialler.get(f"https://127.0.0.1:{server.port}/")
     assert answer.text.startswith("its certificate is not trusted: ")
     assert "self-signed" in answer.text
     assert not answer.reached

@@ -18,6 +18,7 @@ from tests.support.redis_replicas import knows_files
 from tests.support.redis_sentinels import watched
 from tests.support.redis_server import RedisServer
 from tests.support.running import RunningHub, until
+from tests.support.stream_server import StreamServer
 
 CERTIFICATE = Path(__file__).parents[1] / "support/certificate.pem"
 ADDRESS = "redis://localhost"
@@ -176,8 +177,8 @@ async def test_a_user_that_may_do_nothing_ends_the_start(server):
 async def test_a_certificate_that_is_not_trusted_ends_the_start():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as listener:
-        port = listener.sockets[0].getsockname()[1]
+    async with StreamServer(hang_up, ssl=context) as listener:
+        port = listener.port
         problem = await problem_of(f"rediss://127.0.0.1:{port}")
     assert "the certificate of Redis is not trusted (self" in problem
     assert "add ?ssl_ca_certs=FILE" in problem

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
+from tests.support.stream_server import WebServer, one_answer
 
 USE, NO = 2, 1  # exit statuses: used wrong, or the hub or a document says no
 AT_ONCE = 4  # commands, most of which wait for an answer
@@ -372,13 +373,8 @@ async def no_source():
         is_there = request.path in ("/", "/robots.txt")
         return web.Response(status=200 if is_there else 404, text="User-agent: *\nDisallow:\n")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with WebServer(one_answer(answer)) as site:
+        yield site.url
 
 
 TRIED = (

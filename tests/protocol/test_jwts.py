@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from time import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.running import RunningHub, until
+from tests.support.stream_server import WebServer, one_answer
 
 SECRET = "a secret of exactly thirty-two b"
 PAGE = "https://page.example"
@@ -394,33 +396,29 @@ async def test_keys_are_fetched_from_the_operators_address_alone(tmp_path):
     answers: list[tuple[int, bytes, dict[str, str]]] = []
     asked: list[str] = []
 
-    async def answer(request: aiohttp.web.BaseRequest) -> aiohttp.web.Response:
+    async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
         asked.append(request.path)
         code, body, headers = answers[-1]
         return aiohttp.web.Response(status=code, body=body, headers=headers)
 
-    server = aiohttp.web.Server(answer)
-    runner = aiohttp.web.ServerRunner(server)
-    await runner.setup()
-    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
     answers.append((302, b"", {"Location": "/elsewhere"}))
-    async with RunningHub(tmp_path / "data", jwks=url, jwks_seconds="1") as hub:
-        await hub.ask("PUT", "/api/sets/secret", json={"private": True})
-        await until(lambda: told(hub, "it answers 302"))
-        assert await status(hub, bearer(signer.token())) == 503
-        answers.append((200, key_set(signer).encode().ljust(70_000), {}))
-        await until(lambda: told(hub, "more than 65536 bytes"))
-        assert await status(hub, bearer(signer.token())) == 503
-        answers.append((200, key_set(signer).encode(), {}))
-        await until(lambda: told(hub, "keys of JWTs at"))
-        await until(lambda: is_status(hub, signer, 200))
-        assert await status(hub, bearer(stranger.token(jku=url + "2"))) == 401
-        await runner.cleanup()
-        await until(lambda: told(hub, "those read before still count"))
-        assert await status(hub, bearer(signer.token())) == 200
-        assert await status(hub, bearer(stranger.token())) == 503
+    async with AsyncExitStack() as hosting:
+        url = (await hosting.enter_async_context(WebServer(one_answer(answer)))).url + "/keys"
+        async with RunningHub(tmp_path / "data", jwks=url, jwks_seconds="1") as hub:
+            await hub.ask("PUT", "/api/sets/secret", json={"private": True})
+            await until(lambda: told(hub, "it answers 302"))
+            assert await status(hub, bearer(signer.token())) == 503
+            answers.append((200, key_set(signer).encode().ljust(70_000), {}))
+            await until(lambda: told(hub, "more than 65536 bytes"))
+            assert await status(hub, bearer(signer.token())) == 503
+            answers.append((200, key_set(signer).encode(), {}))
+            await until(lambda: told(hub, "keys of JWTs at"))
+            await until(lambda: is_status(hub, signer, 200))
+            assert await status(hub, bearer(stranger.token(jku=url + "2"))) == 401
+            await hosting.aclose()
+            await until(lambda: told(hub, "those read before still count"))
+            assert await status(hub, bearer(signer.token())) == 200
+            assert await status(hub, bearer(stranger.token())) == 503
     assert {*asked} == {"/keys"}
 
 

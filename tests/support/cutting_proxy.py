@@ -6,6 +6,8 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import closing, suppress
 from typing import Literal, Self
 
+from tests.support.stream_server import StreamServer
+
 Cut = Literal["refused", "ignored", "silent", "held", "ended"]
 """What is done with the kinds of requests: answered by a page of the proxy's own; asked without
 what makes it special; never answered; answered by the hub's head, and nothing after it; or ended
@@ -23,41 +25,30 @@ class CuttingProxy:
         self.asked: list[str] = []
         self._to = port
         self._cuts = {"websocket": websocket, "events": events}
-        self._serving: set[asyncio.Task[None]] = set()
+        self._server = StreamServer(self._serve)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for each in self._serving:
-            each.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await self._server.__aexit__()
 
     def of(self, address: str) -> str:
         """The same address by way of this proxy."""
-        return re.sub(r"(?<=//)[^/]*", f"127.0.0.1:{self.port}", address)
-
-    def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        serving = asyncio.create_task(self._serve(reader, writer))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
-        serving.add_done_callback(lambda _: writer.close())  # of one that never began, too
+        return re.sub(r"(?<=//)[^/]*", f"127.0.0.1:{self._server.port}", address)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with suppress(OSError, EOFError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            self.asked.append(head.split()[1].decode())
-            cut = self._cuts.get(_kind(head))
-            if cut == "refused":
-                writer.write(PAGE)
-                await writer.drain()
-            elif cut == "silent":
-                await reader.read()
-            else:
-                await self._ask(head, cut, reader, writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.asked.append(head.split()[1].decode())
+        cut = self._cuts.get(_kind(head))
+        if cut == "refused":
+            writer.write(PAGE)
+            await writer.drain()
+        elif cut == "silent":
+            await reader.read()
+        else:
+            await self._ask(head, cut, reader, writer)
 
     async def _ask(
         self, head: bytes, cut: Cut | None, reader: StreamReader, writer: StreamWriter

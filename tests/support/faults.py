@@ -28,6 +28,7 @@ from rsnotify.process.embedded_redis.binaries import find_binary, installed_bina
 from rsnotify.redis_client import Client
 from tests.support.clock import Clock
 from tests.support.running import until
+from tests.support.stream_server import StreamServer
 
 CHUNK_BYTES = 65536
 
@@ -252,17 +253,15 @@ class SlowWay:
         self._open = asyncio.Event()
         self._open.set()
         self._to_lose: list[bytes] = []
-        self._ways: set[asyncio.Task[None]] = set()
+        self._server = StreamServer(self._serve)
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        await self._server.__aenter__()
+        self.url = f"redis://127.0.0.1:{self._server.port}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        self.cut()
-        await asyncio.gather(*self._ways, return_exceptions=True)
+        await self._server.__aexit__()
 
     def freeze(self) -> None:
         """Let no answer through; what is asked goes on reaching Redis."""
@@ -273,26 +272,19 @@ class SlowWay:
 
     def cut(self) -> None:
         """End every connection."""
-        for way in self._ways:
-            way.cancel()
+        self._server.cut()
 
     def lose_next_answer(self, command: str, *, times: int = 1) -> None:
         """Redis does what the next request with this word in it asks; its connection ends then."""
         self._to_lose = [command.encode()] * times
 
-    def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
-        way = asyncio.create_task(self._serve(reader, writer))
-        self._ways.add(way)
-        way.add_done_callback(self._ways.discard)
-        way.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
-
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with suppress(OSError):  # Redis is not there, or one side has gone
-            there, back = await asyncio.open_unix_connection(self._path)
-            try:
-                await self._carry(reader, writer, there, back)
-            finally:
-                back.transport.abort()
+        there, back = await asyncio.open_unix_connection(self._path)
+        try:
+            await self._carry(reader, writer, there, back)
+        finally:
+            back.transport.abort()
+            writer.transport.abort()
 
     async def _carry(
         self, reader: StreamReader, writer: StreamWriter, there: StreamReader, back: StreamWriter

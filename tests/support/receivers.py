@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from rsnotify_client.notification import Received, read_notification
 from tests.support.running import RunningHub, until
+from tests.support.stream_server import StreamServer
 
 
 @dataclass(frozen=True)
@@ -102,20 +103,18 @@ class Receiver:
         self.host = host
         self.path = path
         self.port = port
+        self._server = StreamServer(self._serve, host=host, port=port)
         self.asked: list[ReceivedRequest] = []
         self.most_at_once = 0
         self._under_way: dict[str, int] = {}
-        self._peers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, self.host, self.port, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.__aenter__()
+        self.port = self._server.port
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._peers:
-            writer.transport.abort()
+        await self._server.__aexit__()
 
     @property
     def callback(self) -> str:
@@ -139,16 +138,9 @@ class Receiver:
         return [loc for delivery in self.deliveries for loc in delivery.locs]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._peers.add(writer)
-        try:
-            while asked := await _read(reader):
-                await self._answer(asked, writer)
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._peers.discard(writer)
-            writer.close()
+        while asked := await _read(reader):
+            await self._answer(asked, writer)
+            await writer.drain()
 
     async def _answer(self, asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         path = urlsplit(asked.target).path

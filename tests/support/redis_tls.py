@@ -9,8 +9,11 @@ import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
+
+from tests.support.stream_server import StreamServer
 
 FOLDER = Path(__file__).parent / "redis-tls"
 AUTHORITY, SERVER, HUB = (FOLDER / f"{name}.pem" for name in ("authority", "server", "hub"))
@@ -55,25 +58,11 @@ def refusing() -> Iterator[int]:
 async def tls_before(port: int, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A port that speaks TLS, and hands on to that one."""
     context = context or demanding()
-    ways: set[asyncio.Task[None]] = set()
-
-    def connect(reader: StreamReader, writer: StreamWriter) -> None:
-        way = asyncio.create_task(_carry(reader, writer, port))
-        ways.add(way)
-        way.add_done_callback(ways.discard)
-        way.add_done_callback(lambda _: writer.transport.abort())  # of one that never began, too
-
-    server = await asyncio.start_server(connect, "127.0.0.1", 0, ssl=context)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+    async with StreamServer(partial(_carry, port), ssl=context) as server:
+        yield server.port
 
 
-async def _carry(reader: StreamReader, writer: StreamWriter, port: int) -> None:
+async def _carry(port: int, reader: StreamReader, writer: StreamWriter) -> None:
     there, back = await asyncio.open_connection("127.0.0.1", port)
     both = [asyncio.create_task(_hand_on(*way)) for way in ((reader, back), (there, writer))]
     try:
@@ -81,9 +70,9 @@ async def _carry(reader: StreamReader, writer: StreamWriter, port: int) -> None:
     finally:
         for task in both:
             task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
         back.transport.abort()
         writer.transport.abort()
+        await asyncio.gather(*both, return_exceptions=True)
 
 
 async def _hand_on(reader: StreamReader, writer: StreamWriter) -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Change, Link, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from tests.support.stream_server import WebServer, one_answer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CAPABILITIES = "/capabilitylist.xml"
@@ -24,7 +25,7 @@ class Source:
     """Resources in memory; a Resource List of the beginning and one open Change List."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
+        self._server = WebServer(one_answer(self._serve), tls=tls)
         self.documents: dict[str, bytes] = {}
         self.resources: dict[str, bytes] = {}
         self.handlers: dict[str, Handler] = {}
@@ -37,28 +38,18 @@ class Source:
         self.now = int(self.at)
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
-        where = "http://127.0.0.1" if self._tls is None else "https://localhost"
-        self.url = f"{where}:{self._runner.addresses[0][1]}"
+        await self._server.__aenter__()
+        self.url = self._server.url
         self.documents[CAPABILITIES] = self.capability_list("resourcelist", "changelist")
         return self
 
     @property
     def connections(self) -> int:
         """How many are open."""
-        return len(self._runner.server.connections) if self._runner.server else 0
+        return self._server.connections
 
     async def __aexit__(self, *_: object) -> None:
-        server = self._runner.server
-        assert server is not None
-        for each in server.connections if self._tls is not None else ():
-            if each.transport is not None:
-                each.transport.abort()  # to close it would take longer than the loop runs
-        await self._runner.cleanup()
+        await self._server.__aexit__()
 
     def capability_list(self, *capabilities: str) -> bytes:
         entries = [

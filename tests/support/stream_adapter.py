@@ -16,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from tests.support.running import RunningHub
+from tests.support.stream_server import WebServer, one_answer
 
 HOP_BY_HOP = {"connection", "content-length", "content-encoding", "date", "transfer-encoding"}
 LINE_BREAKS = re.compile(rb"\r\n|\r|\n")
@@ -182,14 +183,6 @@ class StreamAdapter:
 @asynccontextmanager
 async def adapted(hub: RunningHub) -> AsyncIterator[str]:
     """The address of the suite's server."""
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_route("*", "/{path:.*}", StreamAdapter(hub).answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    (address,) = runner.addresses
-    try:
-        yield f"http://127.0.0.1:{address[1]}"
-    finally:
-        await runner.cleanup()
+    app = one_answer(StreamAdapter(hub).answer, body_bytes=64 * 1024**2)
+    async with WebServer(app) as server:
+        yield server.url

@@ -18,6 +18,7 @@ from rsnotify.redis_client.cluster import (
     waited_in,
 )
 from rsnotify.resourcesync.notification import KINDS, RESERVED, ChannelName
+from tests.support.stream_server import StreamServer
 
 KEYS_OF_NO_SET = (
     *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED),
@@ -88,8 +89,8 @@ async def test_no_node_is_asked_once_all_are_closed():
         await writer.wait_closed()
         ended.set()
 
-    async with await asyncio.start_server(never_answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with StreamServer(never_answer) as server:
+        port = server.port
         nodes = Nodes(Address.parse(f"redis+cluster://127.0.0.1:{port}"))
         nodes.masters.append(nodes.at(("127.0.0.1", port)))  # if these fail, the seeds are asked
         before = asyncio.all_tasks()

@@ -411,6 +411,18 @@ def private_names(path: Path) -> set[str]:
     }
 
 
+def test_servers_in_a_tests_own_loop_leave_no_connection_behind():
+    """They are made in one place, which sees to it."""
+    makes = re.compile(r"\b(start_server|start_unix_server|AppRunner|ServerRunner|TestServer)\(")
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in TESTS
+        for path in sources(folder)
+        if makes.search(path.read_text())
+    }
+    assert found == {"tests/support/stream_server.py"}
+
+
 def test_tests_excuse_themselves_to_no_type_checker():
     """mypy checks the packages, and says there which excuse nobody needs; here none is read."""
     excuse = "type:" + " ignore"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 import pytest
 
@@ -10,6 +9,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.redis_client.client import round_trip
 from rsnotify.redis_client.pool import DirectConnection, Pool
 from tests.support.redis_server import free_port
+from tests.support.stream_server import StreamServer
 
 
 class Echoing:
@@ -21,17 +21,15 @@ class Echoing:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):  # the client has gone
-            while await reader.readuntil(b"ECHO\r\n$2\r\n"):
-                writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
-        writer.close()
+        while await reader.readuntil(b"ECHO\r\n$2\r\n"):
+            writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
 
 
 @pytest.fixture
 async def echoing() -> AsyncIterator[Echoing]:
     echo = Echoing()
-    async with await asyncio.start_server(echo.serve, "127.0.0.1", 0) as server:
-        echo.port = server.sockets[0].getsockname()[1]
+    async with StreamServer(echo.serve) as server:
+        echo.port = server.port
         yield echo
 
 

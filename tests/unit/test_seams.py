@@ -6,7 +6,6 @@ import socket
 import weakref
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 
 import pytest
 from hiredis import pack_command
@@ -39,6 +38,7 @@ from rsnotify.redis_client.client import round_trip
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 from tests.support import raw
+from tests.support.stream_server import StreamServer
 
 PAYLOAD = b"<urlset/>" * 10
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -57,13 +57,11 @@ def test_hiredis_packs_a_command_as_redis_py_does(command):
 
 async def test_what_is_written_past_redis_py_is_answered_through_it():
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError):  # the client has gone
-            while await reader.readuntil(b"ECHO\r\n$2\r\n"):
-                writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
-        writer.close()
+        while await reader.readuntil(b"ECHO\r\n$2\r\n"):
+            writer.write(b"$2\r\n" + await reader.readexactly(2) + b"\r\n")
 
-    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
-        client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with StreamServer(echo) as server:
+        client = connect(f"redis://127.0.0.1:{server.port}")
         assert await client.once([("ECHO", "é"), ("ECHO", b"hi")]) == ["é".encode(), b"hi"]
         await client.aclose()
 
@@ -82,10 +80,9 @@ async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.writelines(f"-{said}\r\n".encode() for said in ERRORS)
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with StreamServer(refuse) as server:
+        client = connect(f"redis://127.0.0.1:{server.port}")
         answers = await round_trip(client.connection_pool, [("GET", "key")] * len(ERRORS))
         assert [type(each) for each in answers] == [*ERRORS.values()]
         await client.aclose()

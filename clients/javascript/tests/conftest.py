@@ -8,6 +8,7 @@ from playwright.async_api import BrowserContext, async_playwright
 
 from clients.javascript.tests.programs import CLIENT
 from tests.support import needs
+from tests.support.stream_server import WebServer
 
 
 @pytest.fixture
@@ -21,11 +22,8 @@ async def site() -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/", page)
     app.router.add_static("/", CLIENT)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with WebServer(app) as server:
+        yield server.url
 
 
 @pytest.fixture

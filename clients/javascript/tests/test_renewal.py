@@ -12,6 +12,7 @@ from aiohttp import web
 from clients.javascript.tests.programs import NO_DENO, NODE, Reader, deno
 from clients.javascript.tests.test_in_chromium import follow
 from tests.support.running import RunningHub
+from tests.support.stream_server import WebServer, one_answer
 
 SECRET = "a secret of exactly thirty-two b"
 SECONDS = 2.0
@@ -51,16 +52,13 @@ class Tokens:
             open_to_pages = {"Access-Control-Allow-Origin": "*"}
             return web.Response(text=found, status=200 if found else 503, headers=open_to_pages)
 
-        app = web.Application()
-        app.router.add_get("/", give)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+        self._server = WebServer(one_answer(give))
+        await self._server.__aenter__()
+        self.url = f"{self._server.url}/"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self._server.__aexit__()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from rsnotify.cli.demo import Collection, Site
 from rsnotify.cli.target import asked, hub_at
@@ -30,6 +29,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, percentile
 from tests.support.reference import installed
 from tests.support.running import TOKEN, RunningHub
+from tests.support.stream_server import WebServer
 
 SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
 TLS_BYTES, TURNS = 5_000, 3
@@ -321,11 +321,7 @@ async def lag(folder: Path) -> None:
         connection = stack.enter_context(hub_at(hub.url, TOKEN))
         collection = Collection("", 0, random.Random(1))
         app = Site(collection, hub.url, "dataset1").application()
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        collection.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        collection.base = (await stack.enter_async_context(WebServer(app))).url
         is_live = asyncio.Event()
 
         def report(event: Event) -> None:
@@ -346,7 +342,6 @@ async def lag(folder: Path) -> None:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             half, most = (percentile(mirror.sums.lags, part) or 0 for part in (0.5, 0.99))
-        await runner.cleanup()
     print(
         f"| publish to verified file at {RATE} changes/s, p50, p99 "
         f"| {half * 1000:.1f} ms, {most * 1000:.1f} ms | - | - |"

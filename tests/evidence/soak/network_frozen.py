@@ -11,6 +11,7 @@ from typing import Self
 from rsnotify_client import follow_async
 from rsnotify_client.live import PONG_SECONDS, QUIET_SECONDS
 from tests.support.running import RunningHub
+from tests.support.stream_server import StreamServer
 
 FROZEN_SECONDS = 90
 
@@ -22,19 +23,16 @@ class Proxy:
         self._to = port
         self._flows = asyncio.Event()
         self._flows.set()
-        self._ways: set[asyncio.Task[None]] = set()
+        self._server = StreamServer(self._serve)
         self.accepted = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.__aenter__()
+        self.port = self._server.port
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for way in self._ways:
-            way.cancel()
-        await asyncio.gather(*self._ways, return_exceptions=True)
+        await self._server.__aexit__()
 
     def freeze(self) -> None:
         self._flows.clear()
@@ -42,14 +40,8 @@ class Proxy:
     def thaw(self) -> None:
         self._flows.set()
 
-    def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self.accepted += 1
-        way = asyncio.create_task(self._serve(reader, writer))
-        self._ways.add(way)
-        way.add_done_callback(self._ways.discard)
-        way.add_done_callback(lambda _: writer.close())  # of one that never began, too
-
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.accepted += 1
         await self._flows.wait()
         back, forth = await asyncio.open_connection("127.0.0.1", self._to)
         with closing(forth):

@@ -18,6 +18,7 @@ from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from tests.support.sources import CAPABILITIES, Source
+from tests.support.stream_server import StreamServer
 
 NOBODY = 65534
 
@@ -86,14 +87,11 @@ async def untrusted(folder: Path) -> None:
     subprocess.run(words, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    async with Web() as web:
+    async with StreamServer(_hang_up, ssl=context) as server, Web() as web:
         for scheme in ("https", "wss"):
             with pytest.raises(Rejected, match="certificate is not trusted") as raised:
-                await discover(web, f"{scheme}://127.0.0.1:{port}/")
+                await discover(web, f"{scheme}://127.0.0.1:{server.port}/")
             print(raised.value)
-    server.close()
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -23,6 +23,7 @@ from tests.evidence.soak.bridge import soak
 from tests.support.amount import amount
 from tests.support.running import TOKEN
 from tests.support.sources import CAPABILITIES, Source
+from tests.support.stream_server import StreamServer
 
 EACH = amount(9, evidence=1)  # of the statements, before which a process is killed
 
@@ -39,10 +40,9 @@ async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path)
         await reader.readexactly(64 * 1024)
         writer.transport.abort()
 
-    server = await asyncio.start_server(cut, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    target = HubTarget(address, TOKEN, "dataset1")
-    async with server:
+    async with StreamServer(cut) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        target = HubTarget(address, TOKEN, "dataset1")
         with closing(BridgeStore(tmp_path / "bridge.db")) as store:
             state = store.bridge("http://a.example/", address, "dataset1")
             locs = [f"http://a.example/{number:04000}" for number in range(4_000)]

@@ -21,6 +21,7 @@ from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import SILENT, Bounds
 from tests.support.running import TOKEN, clean_environment, rsnotify
 from tests.support.sources import Handler, Source, digest
+from tests.support.stream_server import StreamServer
 
 BEFORE, BETWEEN = "2026-11-19T00:00:00Z", "2026-11-19T12:00:00Z"
 WITHIN = "2026-11-20T00:30:00Z"  # T0 and T1
@@ -800,11 +801,10 @@ async def test_a_host_that_does_not_answer_is_not_asked_for_each_address(site, n
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append((await reader.readline()).decode().split()[1])
-        writer.close()
 
     site.offer_no_dumps()
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-        host = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+    async with StreamServer(hang_up) as server:
+        host = f"http://127.0.0.1:{server.port}"
         addresses = [f"{host}/{number}" for number in range(SILENT + 2)]
         name(site, addresses)
         found = await inspect(site.url, bounds=BOUNDS)

@@ -17,6 +17,7 @@ from rsnotify_mirror.report import Event
 from rsnotify_mirror.workers import ATTEMPTS
 from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, rendered
+from tests.support.stream_server import StreamServer
 
 PER_HOST = 2
 OPTIONS = Options(first_retry_seconds=0.002, per_host=PER_HOST)  # away after a third of a second
@@ -32,47 +33,39 @@ class Peer:
         self.way = way
         self.port = 0
         self.asked = 0
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = StreamServer(self._serve)
 
     async def __aenter__(self) -> Self:
-        await self._listen()
+        await self._server.__aenter__()
+        self.port = self._server.port
         if self.way == "refuses":
-            self._server.close()
+            await self._server.__aexit__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        if self.way != "refuses":
+            await self._server.__aexit__()
 
     async def mend(self) -> None:
         was, self.way = self.way, "well"
         if was == "refuses":
-            await self._listen()
+            await self._server.__aenter__()
 
     @property
     def scheme(self) -> str:
         return "https" if self.way == "speaks no TLS" else "http"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        with suppress(OSError, asyncio.IncompleteReadError):
-            if self.way == "speaks no TLS" and await reader.read(1):
-                writer.write(ANSWER)
-            while self.way not in ("closes", "speaks no TLS"):
-                await reader.readuntil(b"\r\n\r\n")
-                self.asked += 1
-                if self.way == "says nothing":
-                    continue
-                writer.write(ANSWER[:-1] if self.way == "breaks off" else ANSWER)
-                if self.way == "breaks off" or (self.way != "well" and self.asked > 3):
-                    break
-        self._writers.discard(writer)
-        writer.close()
+        if self.way == "speaks no TLS" and await reader.read(1):
+            writer.write(ANSWER)
+        while self.way not in ("closes", "speaks no TLS"):
+            await reader.readuntil(b"\r\n\r\n")
+            self.asked += 1
+            if self.way == "says nothing":
+                continue
+            writer.write(ANSWER[:-1] if self.way == "breaks off" else ANSWER)
+            if self.way == "breaks off" or (self.way != "well" and self.asked > 3):
+                break
 
 
 @asynccontextmanager
@@ -157,8 +150,8 @@ async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(so
     async def are_there() -> bool:
         return mirror.state.counts() == (2, 0, 0)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with StreamServer(serve) as server:
+        port = server.port
         list_these(source, [f"http://127.0.0.1:{port}/{each}" for each in range(2)])
         async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
             keeping = asyncio.create_task(mirror.run())

@@ -14,6 +14,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import NO_HOST, HubUnreachable, cause_of, untrusted
 from rsnotify_client.follower import Follower
 from rsnotify_client.hub import NO_HOST_SECONDS, HubClient, patiently
+from tests.support.stream_server import StreamServer
 
 CERTIFICATE = (
     Path(__file__).parents[4] / "tests/support/certificate.pem"
@@ -76,8 +77,8 @@ async def server(*, is_secure: bool) -> AsyncIterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_secure else None
     if context is not None:
         context.load_cert_chain(CERTIFICATE)
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as running:
-        yield running.sockets[0].getsockname()[1]
+    async with StreamServer(answer, ssl=context) as running:
+        yield running.port
 
 
 async def refusal(url: str) -> Exception:
