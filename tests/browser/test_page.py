@@ -721,6 +721,45 @@ async def test_the_landing_says_by_what_it_follows_a_set_and_draws_its_line_ther
 # Debugger, validator ------------------------------------------------------------------------------
 
 
+COLOUR = """(name) => {
+  const one = document.body.appendChild(document.createElement("i"));
+  one.style.color = `var(--${name})`;
+  return getComputedStyle(one).color;
+}"""
+
+
+async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(page, set_name):
+    is_let_in = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_let_in.wait()
+        await route.continue_()
+
+    async def has_the_colour(where: str, name: str) -> None:
+        await expect(page.locator(where)).to_have_css("color", await page.evaluate(COLOUR, name))
+
+    await page.route(f"**/channels/{set_name}/*", later)
+    await page.reload()
+    await expect(page.locator("#health")).to_have_text("connecting…")
+    await has_the_colour("#health", "soft")
+    is_let_in.set()
+    await expect(page.locator("#health")).to_have_text("live")
+    await has_the_colour("#health", "good")
+    is_let_in.clear()
+    await view(page, "Debugger")
+    await page.select_option("[name=transport]", "sse")
+    await page.click("#connection button:text-is('Connect')")
+    await expect(page.locator("#connection-state")).to_have_text("connecting…")
+    await has_the_colour("#connection-state", "soft")
+    await view(page, "Overview")
+    await page.get_by_label(f"Follow {set_name}").click()
+    await expect(page.locator("#line-says")).to_have_text(f"Connecting to {set_name}…")
+    await has_the_colour("#line-says", "soft")
+    is_let_in.set()
+    await expect(page.locator("#line-says")).to_contain_text("follows")
+    await has_the_colour("#line-says", "good")
+
+
 @pytest.mark.parametrize("transport", ["websocket", "sse"])
 async def test_the_debugger_shows_frames_and_goes_on_from_the_cursor(
     page, page_hub, set_name, transport

@@ -136,7 +136,9 @@ export async function toClipboard(text, copy, shown) {
   setTimeout(() => { copy.textContent = before; }, 2000);
 }
 
+/** What ends in “…” still goes on: it is neither good nor bad. */
 export function say(place, text, isBad = false) {
   place.textContent = text;
   place.classList.toggle("bad", isBad);
+  place.classList.toggle("waits", !isBad && text.endsWith("…"));
 }
