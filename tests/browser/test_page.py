@@ -427,6 +427,27 @@ async def test_the_focus_stays_in_the_overview_when_its_row_leaves(chromium, tmp
         await expect(page.locator("#no-sets code").nth(1)).to_contain_text("rsnotify publish first")
 
 
+async def test_the_overview_has_words_and_no_head_of_nothing_where_it_has_no_row(page, set_name):
+    is_let_in = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await is_let_in.wait()
+        await route.continue_()
+
+    await page.route("**/api/status?*", later)
+    await view(page, "Overview")
+    said, table = page.locator("#found"), page.get_by_role("region", name="Sets")
+    await expect(said).to_have_text("Asking the hub…")
+    await expect(table).to_be_hidden()
+    is_let_in.set()
+    await expect(table).to_be_visible()
+    await page.fill("#find", "nowhere")
+    await expect(said).to_have_text("No set has this in its name.")
+    await expect(table).to_be_hidden()
+    await page.fill("#find", set_name)
+    await expect(table.get_by_role("link", name=set_name, exact=True)).to_be_visible()
+
+
 async def test_a_hub_with_one_set_begins_with_it(chromium, tmp_path):
     async with RunningHub(tmp_path / "data") as hub, opened(chromium, hub, "dataset1") as page:
         await page.goto(f"{hub.url}/")

@@ -1,7 +1,7 @@
 /** All sets as a table, those first that changed last. A row stays the same element; the focus stays in the table. */
 
 import { address } from "./api.js";
-import { ago, copyable, counted, drawn, isStill, keepRows, make, number, row, table, tag, say, the } from "./dom.js";
+import { ago, copyable, counted, drawn, isStill, keepRows, make, number, row, shows, table, tag, say, the } from "./dom.js";
 import { problem, rights } from "./here.js";
 import { live, told } from "./landing.js";
 import { byName, lastFirst, ordering } from "./order.js";
@@ -27,6 +27,7 @@ const order = ordering(COLUMNS, NEWEST, () => {
   look();
 });
 const body = table(the.overview, "Sets", ...order.heads);
+body.closest(".scroll").hidden = true; // until there are rows: a head alone says nothing
 const { find } = the;
 let timer = 0;
 
@@ -38,7 +39,7 @@ function show({ sets, now, sets_total: total }) {
   if (!find.value && order.asked() === "newest") live(sets);
   told(sets);
   the["no-sets"].hidden = !isEmpty;
-  body.closest(".scroll").hidden = isEmpty;
+  shows(body.closest(".scroll"), sets.length > 0, find);
   say(the.found, total > SHOWN ? `${order.asked() === "name" ? `the first ${SHOWN}` : `the ${SHOWN} that changed last`} of ${number(total)}${order.onlyOf(SHOWN)}`
     : total ? `${number(total)} in all` : find.value ? "No set has this in its name." : "");
 }
