@@ -288,7 +288,7 @@ async def test_a_set_that_is_not_there_for_this_token_is_wrong_use(hub, tmp_path
     assert (mend if name != "datset1" else "did you mean dataset1?") in ended.err
 
 
-@pytest.mark.parametrize(("option", "kind"), [("", "warning: "), (" --json", '{"warnings": ["')])
+@pytest.mark.parametrize(("option", "kind"), [("", "warning: "), (" --json", '{"warnings":["')])
 async def test_a_misspelt_variable_is_said_and_the_command_goes_on(hub, option, kind):
     line = f"publish dataset1 http://example.com/a{option}"
     ended = await typed(
@@ -323,7 +323,7 @@ async def test_the_shell_completes_sets_and_shows_nothing_else(hub):
 async def test_a_script_gets_its_errors_in_json(hub):
     line = "publish dataset1 example.com/a --json"
     ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
-    assert ended.err.startswith('{"errors": ["loc is ')
+    assert ended.err.startswith('{"errors":["loc is ')
 
 
 async def test_the_likeliest_slip_in_a_setting_is_named():
