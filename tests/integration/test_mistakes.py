@@ -388,7 +388,7 @@ TRIED = (
     [
         ("/", "leads to no ResourceSync document: "),
         ("/papers", "there is nothing at this address: "),
-        ("/a.xml", "there is nothing at this address: look whether it is right"),
+        ("/a.xml", "there is nothing at this address; look whether it is right"),
     ],
 )
 async def test_where_nothing_is_found_all_that_was_tried_is_said(no_source, tmp_path, path, said):

@@ -72,17 +72,18 @@ class NotOneSet(Refused):
 
 
 class NotASource(Refused):
-    """What an address has is no ResourceSync document; `problem` is the sentence without advice."""
+    """An address has nothing, or no ResourceSync document; `problem` is that without advice."""
 
     def __init__(self, asked: str, page: FetchedPage, problem: str, advice: str) -> None:
-        super().__init__(f"{problem}; {advice}")
+        is_there = page.status == 200
+        super().__init__(f"{problem}; {advice}", status=400 if is_there else page.status)
         self.addresses = {asked, page.url}
         self.problem = without_tokens(problem)
 
 
 @contextmanager
 def of_known(url: str, known: Collection[str]) -> Iterator[None]:
-    """At an address where a Source was found before, what is no document now will pass."""
+    """At an address where a Source was found before, it will pass that there is none now."""
     try:
         yield
     except NotASource as error:
@@ -336,6 +337,8 @@ def _is_of_hub(page: FetchedPage) -> bool:
 
 def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
     """Follow the links of what came instead of a document, perhaps a login page."""
+    if page.status == 404 and not _is_of_hub(page):  # a hub knows which sets it has
+        raise NotASource(url, page, f"{url}: there is nothing at this address", LOOK)
     if page.status != 200:
         raise refused(url, page.status, detail_of(page.body), page.challenge)
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
@@ -439,9 +442,7 @@ def _nothing_found(
         f"({of_known}) and {joined(url, '/robots.txt')} ({of_robots})"
     )
     advice = "give the address of its Capability List or its sitemap"
-    if is_there:
-        return NotASource(url, page, problem, advice)
-    return Refused(f"{problem}; {advice}", status=page.status)
+    return NotASource(url, page, problem, advice)
 
 
 async def socket_of_topic(web: Web, topic: str) -> str | None:

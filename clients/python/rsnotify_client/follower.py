@@ -285,7 +285,7 @@ class BaseFollower(Generic[Piece]):
         self._transport = transport
         self._cuts = 0
         self._attempt = 0
-        self._has_been_connected = False
+        self.has_read = False  # its channel or, where there is none, its Change Lists, once
         self.trouble: str | None = None  # why the Source may have more than was read
 
     def _one_round(self) -> AsyncGenerator[Piece, None]:
@@ -414,7 +414,7 @@ class Follower(BaseFollower[Received]):
                 async for received in pieces:
                     yield received
         if address is None:
-            self._attempt, self.trouble = 0, None
+            self._attempt, self.trouble, self.has_read = 0, None, True
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
@@ -439,11 +439,11 @@ class Follower(BaseFollower[Received]):
         yield standing(state.at)
 
     def _say_connected(self, to: str) -> None:
-        if self._has_been_connected:
+        if self.has_read:
             log.info("connected again, resuming after %s", self.cursor)
         else:
             log.info("following %s", to)
-        self._has_been_connected, self._attempt = True, 0
+        self.has_read, self._attempt = True, 0
 
     async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
         timeline = self._source.timeline

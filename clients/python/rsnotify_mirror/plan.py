@@ -203,7 +203,7 @@ PER_HOST = 8
 FIRST_SECONDS = 0.2  # until what failed is tried again for the first time
 CERTAIN = 0.5  # of a wait; the rest is chance, for others mirror the same Source
 LIST_BACKOFF = Backoff(0.5, 30.0, CERTAIN)  # until a list, or a package of a dump, is read again
-SOURCE_BACKOFF = Backoff(10.0, 10.0, CERTAIN)  # until a Source is followed again
+SOURCE_BACKOFF = Backoff(10.0, 300.0, CERTAIN)  # until a Source is followed again
 
 
 def pause_after(error: TryAgain, attempt: int, backoff: Backoff = LIST_BACKOFF) -> float:

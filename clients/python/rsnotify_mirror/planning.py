@@ -37,7 +37,7 @@ from rsnotify_client.lists import ListPiece, ListVisitor, read_list
 from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.moments import ahead_of_its_time, is_ahead, is_one_moment, set_back
 from rsnotify_client.moved import is_one_site, moved_by, moved_to, renamed
-from rsnotify_client.notification import Received, position_of
+from rsnotify_client.notification import NoChannel, Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Web
 from rsnotify_mirror.paths import Map
@@ -123,12 +123,16 @@ class Planner:
         self._known: Timeline | None = None  # what the lists have had since the first reading
         self._extent: tuple[Position, Position] | None = None  # of the Change Lists, as recorded
         self._until_read_again: asyncio.Timeout | None = None  # while it follows
+        self._was_known = False  # before this run
+        self._is_missing = False  # though it was read before; how often in a row
+        self._times_missing = 0
         self._was_set_back = False  # by its Change Lists, which the next baseline is to know
 
     async def prepare(self, offered: Capabilities | None = None) -> None:
         """Find the Source, unless it is found, and see that this directory is its mirror."""
         if offered is None:
             known = self.state.known_addresses
+            self._was_known = self.state.fact(READ) is not None
             offered = await found_at(self.url, partial(discover, self._web, self.url), known)
         self._offered = offered
         await self._claim_source(offered.url)
@@ -156,6 +160,9 @@ class Planner:
         """Plan what the Source publishes, as long as the mirror runs."""
         while True:
             try:
+                if self._is_missing:
+                    await self.prepare()  # what it offers may be elsewhere now
+                    self._is_missing = False
                 if self.state.cursor is None or self.state.fact("incomplete") is not None:
                     await self._baseline()
                 self._trouble = None
@@ -167,6 +174,9 @@ class Planner:
             except Rejected as error:
                 if self._asks_for_more(error):
                     continue
+                if self._will_pass(error):
+                    await self._wait_out(f"{error.detail}, but the Source was read before")
+                    continue
                 if error.status != NOT_FOUND and error.close_code != CloseCode.NO_SUCH_SET:
                     raise
                 why = f"{error.detail}; it may have been removed. The copy stays as it is"
@@ -175,6 +185,24 @@ class Planner:
                 self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
                 await asyncio.sleep(pause_after(error, 0, SOURCE_BACKOFF))
+
+    def _will_pass(self, error: Rejected) -> bool:
+        """Whether what was read before is only not there: no hub has said that its set is gone."""
+        if error.status != NOT_FOUND or not isinstance(error, NoChannel | Refused):
+            return False
+        has_read = self._follower is not None and self._follower.has_read
+        is_list_read = isinstance(error, Refused) and self._is_whole  # by the baseline
+        return self._was_known or has_read or is_list_read
+
+    async def _wait_out(self, problem: str) -> None:
+        """Name it, and wait: longer each time in a row."""
+        if self._follower is not None:
+            self._times_missing *= not self._follower.has_read
+            self._follower.trouble = problem
+        self._report(Event("trouble", problem=problem))
+        pause = pause_after(TryAgain(problem), self._times_missing, SOURCE_BACKOFF)
+        self._is_missing, self._times_missing = True, self._times_missing + 1
+        await asyncio.sleep(pause)
 
     async def _follow_until_read_again(self) -> None:
         async with asyncio.timeout(None) as limit:
@@ -491,6 +519,7 @@ class Planner:
                 "there is no channel: reading the Change List every %g s",
                 self._options.poll_seconds,
             )
+        trouble = None if self._follower is None else self._follower.trouble
         self._follower = follower = Follower(
             self.url,
             cursor=self.state.cursor,
@@ -504,7 +533,9 @@ class Planner:
             transport=self._options.transport,
             wanted=self._asked,
         )
-        self._report(Event("live"))
+        follower.trouble = trouble  # until this one has read
+        if trouble is None:
+            self._report(Event("live"))
         async with aclosing(aiter(follower)) as pieces:
             async for received in pieces:
                 if follower.heard is not None:

@@ -10,12 +10,16 @@ import pytest
 from aiohttp import web
 
 from clients.python.tests.mirror.test_mirror import files
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position, render_datetime
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.xml_writer import Document, Entry, Link, Md, render_document
+from rsnotify_mirror import mirror, planning
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
-from rsnotify_mirror.report import Event
+from rsnotify_mirror.report import CopyStatus, Event, status_of
+from rsnotify_mirror.state import State
 from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, entry_of, rendered
 
@@ -79,12 +83,22 @@ class Following:
 
     @asynccontextmanager
     async def runs(self, channel: ChannelOf) -> AsyncIterator[None]:
-        options = Options(relist_seconds=0.5, first_retry_seconds=0.01)
+        async with self.polls():
+            await self.until(lambda: channel.is_read)
+            yield
+
+    async def reads(self, channel: ChannelOf, change: Change) -> None:
+        async with self.runs(channel):
+            await channel.say(change)
+            await self.has("0.txt", b"second")
+
+    @asynccontextmanager
+    async def polls(self) -> AsyncIterator[None]:
+        options = Options(relist_seconds=0.5, first_retry_seconds=0.01, poll_seconds=0.05)
         url = self._source.url + CAPABILITIES
-        async with AsyncMirror(url, self._copy, options, report=self.events.append) as mirror:
-            task = asyncio.create_task(mirror.run())
+        async with AsyncMirror(url, self._copy, options, report=self.events.append) as running:
+            task = asyncio.create_task(running.run())
             try:
-                await self.until(lambda: channel.is_read)
                 yield
             finally:
                 task.cancel()
@@ -196,3 +210,65 @@ async def test_an_end_that_has_not_come_is_said_and_nothing_is_passed_over_until
             lambda: [each.event for each in following.events].count("live") > lives
         )  # it is read again, and whole
     assert await following.is_in_sync()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "SOURCE_BACKOFF", Backoff(0.01, 0.05))
+    monkeypatch.setattr(mirror, "LOOK_SECONDS", 0.05)
+
+
+def status_now(copy: Path) -> CopyStatus:
+    with State(copy, is_writer=False) as state:
+        return status_of(state)
+
+
+MISSING = "the answer was 404, but the Source was read before"
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_channel_that_is_not_there_for_a_while_is_followed_again(source, copy, following):
+    channel = ChannelOf(source, says_where=True)
+    async with following.runs(channel):
+        await following.has("0.txt", b"first")
+        serve = source.handlers.pop("/channel")
+        await channel.cut()
+        await following.until(lambda: len(following.said(MISSING)) > 2)
+        lives = [each.event for each in following.events].count("live")
+        await following.until(lambda: MISSING in (status_now(copy).last_error or ""))
+        assert not status_now(copy).in_step
+        offered = source.documents.pop(CAPABILITIES)
+        source.asked.clear()
+        await following.until(lambda: source.asked[CAPABILITIES] > 2)
+        source.documents[CAPABILITIES], source.handlers["/channel"] = offered, serve
+        await following.until(lambda: channel.is_read)
+        await channel.say(source.change("0.txt", b"second"))
+        await following.has("0.txt", b"second")
+        await following.until(lambda: status_now(copy).in_step)
+    assert [each.event for each in following.events].count("live") == lives
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_channel_that_was_never_there_ends_a_first_run_and_no_later_one(
+    source, copy, following
+):
+    channel = ChannelOf(source, says_where=True)
+    serve = source.handlers.pop("/channel")
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as first:
+        with pytest.raises(Rejected, match="it may have been removed"):
+            await asyncio.wait_for(first.run(), 20)
+    running = asyncio.create_task(following.reads(channel, source.change("0.txt", b"second")))
+    await following.until(lambda: bool(following.said(MISSING)))
+    source.handlers["/channel"] = serve
+    await running
+
+
+@pytest.mark.usefixtures("soon")
+async def test_change_lists_that_are_not_there_for_a_while_are_read_again(source, following):
+    async with following.polls():
+        await following.until(lambda: "live" in [each.event for each in following.events])
+        listed = source.documents.pop("/changelist.xml")
+        await following.until(lambda: len(following.said("but the Source was read before")) > 2)
+        source.documents["/changelist.xml"] = listed
+        source.change("0.txt", b"second")
+        await following.has("0.txt", b"second")

@@ -197,6 +197,30 @@ async def test_so_is_one_that_is_audited_or_was_found_from_its_site(source, copy
     assert (await rsnotify("audit", source.url + "/", str(copy))).status == 0
 
 
+@pytest.mark.parametrize("path", [CAPABILITIES, "/list"])
+async def test_a_known_source_that_is_not_there_is_at_fault_and_not_the_command(source, copy, path):
+    source.documents["/list"] = SITEMAP % source.url.encode()
+    for words in (
+        ("mirror", source.url + path, str(copy)),
+        ("audit", source.url + path, str(copy)),
+    ):
+        once = (*words, "--once") if words[0] == "mirror" else words
+        assert (await rsnotify(*once)).status == 0
+        found = source.documents.pop(path)
+        said = await rsnotify(*once)
+        assert said.status == 1, said.err
+        assert "there is nothing at this address" in said.err
+        assert "but a Source was found there before: try again later" in said.err
+        source.documents[path] = found
+
+
+@pytest.mark.parametrize("path", ["/none.xml", "/none"])
+async def test_a_first_run_ends_at_once_where_nothing_is(source, copy, path):
+    said = await rsnotify("mirror", source.url + path, str(copy))
+    assert (said.status, "there is nothing at this address" in said.err) == (2, True)
+    assert "before" not in said.err
+
+
 @pytest.mark.parametrize("path", ["/other.xml", "/other"])
 async def test_an_address_that_never_had_a_document_is_a_mistake(source, copy, path):
     source.answer(path, "garbage")
