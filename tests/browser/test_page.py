@@ -14,7 +14,7 @@ from rsnotify.web.validation import DOCUMENT_BYTES
 from tests.browser.conftest import choose, no_violations, opened, tab_to, use_token, view
 from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
 from tests.support.cutting_proxy import CuttingProxy
-from tests.support.receivers import Receiver, answers
+from tests.support.receivers import Receiver, answers, subscribe
 from tests.support.running import TOKEN, RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -1480,6 +1480,34 @@ async def test_a_table_that_cannot_be_read_says_so_in_its_place_and_is_tried_aga
     await page.unroute(f"**/api/{path}")
     await expect(said).to_have_text(re.compile(r"^\d|There are none yet"))
     await expect(said).not_to_have_class(re.compile("bad"))
+
+
+@pytest.mark.parametrize("width", [360, 390, 801, 820, 961, 1440])
+async def test_the_tables_of_the_admin_are_no_wider_than_the_window(chromium, tmp_path, width):
+    """What has no column there stands in words below the first."""
+    names = ("photographs", "manuscripts-and-letters", "maps")
+    private = {"callback_private": "allow"}
+    async with RunningHub(tmp_path / "data", sets=names, **private) as hub, Receiver() as reader:
+        note = "the database of the museum, " * 4
+        _, made = await hub.ask("POST", "/api/tokens", json={"sets": [*names], "note": note})
+        await subscribe(hub, reader, names[1])
+        size = {"width": width, "height": 800}
+        async with opened(chromium, hub, names[0], viewport=size) as page:
+            await open_admin(page)
+            await page.fill("[aria-label='Find in Sets']", "")
+            for label, column, name, one in (
+                ("Sets", "Last change", "Remove maps", "never"),
+                ("Tokens", "Last used", f"Revoke {made['id']}", "never"),
+                ("WebSub subscriptions", "Channel", f"End {reader.callback}", f"{names[1]} change"),
+            ):
+                table = page.get_by_role("region", name=label)
+                row = table.get_by_role("row", name=name)
+                await expect(table.get_by_role("button", name=name)).to_be_visible()
+                assert await table.evaluate("(it) => it.scrollWidth - it.clientWidth") == 0, label
+                in_words = row.get_by_text(f"{column} {one}")
+                heads = table.get_by_role("columnheader", name=column)
+                assert await in_words.is_visible() != await heads.is_visible(), label
+            await no_violations(page)
 
 
 async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, page_hub, set_name):

@@ -6,7 +6,10 @@ export const ROWS = 25; // at once, however many there are
 const FEW = 10; // among which nobody has to search
 const TYPING_MS = 200; // after the last key
 
-/** `ask` is called when another part is wanted; `key`, `made` and `fill` are of a row. */
+/** `ask` is called when another part is wanted; `key`, `made` and `fill` are of a row.
+ *
+ * Where the window is narrow, what stands between the first cell of a row and the last stands below the first, in words.
+ */
 export function listing(id, label, columns, ask, { key, made, fill = () => {} }) {
   const find = make.input({ type: "search", maxLength: 64, ariaLabel: `Find in ${label}`, placeholder: "find", hidden: true });
   const found = make.output({ className: "found" }, "Not read yet.");
@@ -15,7 +18,9 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
   }, text));
   const tools = make.div({ className: "row tools" }, find, found, back, on);
   let [first, typing] = [0, 0];
+  const names = columns.map((column) => column.textContent ?? column);
   the[id].before(tools);
+  the[id].className = "listing";
   const body = table(the[id], label, ...columns);
   body.closest(".scroll").hidden = true; // until there are rows: a head alone says nothing
 
@@ -23,6 +28,20 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
     clearTimeout(typing); // what is asked for now has what was typed
     first = Math.max(0, next);
     ask();
+  }
+
+  function madeWith(item) {
+    const found = made(item);
+    if (found.cells.length === columns.length) found.cells[0].append(make.div({ className: "below" }));
+    return found;
+  }
+
+  function fillAll(found, item) {
+    fill(found, item);
+    const below = found.querySelector(".below");
+    if (!below) return;
+    const words = [...found.cells].map(({ textContent }, at) => textContent && `${names[at]} ${textContent}`).slice(1, -1);
+    below.textContent = words.filter(Boolean).join(" · ");
   }
 
   find.oninput = () => {
@@ -36,7 +55,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
       turnTo(total - 1 - ((total - 1) % ROWS));
       return;
     }
-    keep(body, items, key, made, fill);
+    keep(body, items, key, madeWith, fillAll);
     body.closest(".scroll").hidden = !items.length;
     const last = Math.min(first + ROWS, total);
     [find.hidden, back.hidden, on.hidden] = [total <= FEW && !find.value && !first, total <= ROWS, total <= ROWS];

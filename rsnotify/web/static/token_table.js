@@ -11,7 +11,7 @@ import { namesIn, setNames } from "./set_names.js";
 
 const WORDS = { sets: "sets?", publish: "right", read: "right" }; // by which a refusal names these fields
 const place = the["made-token"];
-const tokens = listing("tokens", "Tokens", ["Id", "Note", "May", "Sets", "Last used", "Expires", "Actions"], draw,
+const tokens = listing("tokens", "Tokens", ["Note", "Id", "May", "Sets", "Last used", "Expires", "Actions"], draw,
   { key: ({ id }) => id, made, fill });
 let all = [];
 
@@ -26,7 +26,7 @@ function draw() {
 
 function made({ id, note = "", rights = ["publish"], sets }) {
   const path = `api/tokens/${id}`;
-  return row(id, foreign(note), rights.join(", "), sets.join(" "), "", "", [
+  return row(foreign(note), id, rights.join(", "), sets.join(" "), "", "", [
     button("Replace", id, () => shownOnce(`Replace ${id}`, () => ask("POST", `${path}/rotate`, {}))), " ",
     button("Replace now", id, async () => {
       const lost = `The token for ${sets.join(" ")}${note && ` (${note})`} ends at once, also where it is in use. If it
