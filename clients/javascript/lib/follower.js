@@ -21,6 +21,8 @@ export const OPTION_SECONDS = 1_000_000; // a platform's timers know 2,147,483
 export const CUTS = 2; // channels in a row that bring nothing, then long polls are tried first
 export const LIST_ATTEMPTS = 3; // then Change Lists count as unreadable: another origin forbids it
 
+const NO_LIST = "there is no Change List to catch up from";
+
 export class Follower {
   #url;
   #options;
@@ -181,6 +183,7 @@ export class Follower {
   async *#caughtUp(isGap = this.#mustCatchUp) {
     if (this.#mustCatchUp) this.#say("catching-up");
     try {
+      if (!this.#lists) throw new Rejected(NO_LIST);
       yield* this.#fromLists();
     } catch (error) {
       if (!(error instanceof HistoryGone) && !(isGap && this.#isFinal(error))) throw error;
@@ -247,12 +250,24 @@ export class Follower {
       if (!this.#isFramework) await this.#discovered().catch(ignoreTrouble);
       return this.#url;
     }
+    if (this.#isTopic && !(await this.#isFound())) return this.#url;
     const { socket, topic, changelist } = await this.#discovered();
     if (socket === undefined && topic === undefined && changelist === undefined) {
       throw new Rejected(`${this.#url} offers neither a channel nor a Change List to follow`);
     }
     if (this.#isTopic && httpTwin(socket ?? "") !== this.#url) return this.#url;
     return socket ?? topic;
+  }
+
+  /** A channel need not wait for what else there is, unless its Change Lists are needed. */
+  async #isFound() {
+    try {
+      await this.#discovered();
+      return true;
+    } catch (error) {
+      if (!(error instanceof TryAgain) || this.#mustCatchUp) throw error;
+      return false;
+    }
   }
 
   async #discovered() {
@@ -315,8 +330,9 @@ export class Follower {
   }
 
   #catchUp(reason) {
-    if (this.#lists) this.#mustCatchUp = true;
-    else this.#giveUp(`${reason}; there is no Change List to catch up from`);
+    const mayHaveLists = this.#isTopic && this.#source === undefined; // it could not be asked
+    if (this.#lists || mayHaveLists) this.#mustCatchUp = true;
+    else this.#giveUp(`${reason}; ${NO_LIST}`);
   }
 
   /** What followed the cursor cannot be had: go on from where the channel begins. */

@@ -930,6 +930,29 @@ describe("long polls", () => {
     assert.deepEqual(states, ["sse", "waiting", "sse", "waiting", "long-poll"]);
   });
 
+  for (const [what, silent] of [
+    ["answers 504", answered(504)],
+    ["ends the connection", (_, response) => response.destroy()],
+  ]) {
+    test(`follow a channel that is given by its address and ${what}`, async () => {
+      source.answers[CHANNEL] = silent;
+      source.answers[STREAM] = inTurn(told(1, []), told(2, [message(2)]), told(2));
+      const options = { position: at(1), transport: undefined, WebSocket: undefined };
+      assert.deepEqual(await read(CHANNEL, 1, options), ["2"]);
+    });
+
+    test(`read its lists, once they can be found, where it ${what}`, async () => {
+      offer(undefined, list({ from: at(1) }, changed(2), changed(3)));
+      const page = answered(200, "", { Link: '</c.xml>; rel="resourcesync"' });
+      const pages = inTurn(silent, silent, page);
+      source.answers[CHANNEL] = (about, response) =>
+        (about.headers.accept === "text/event-stream" ? silent : pages)(about, response);
+      source.answers[STREAM] = inTurn(answered(410), told(4, [message(4)]));
+      const options = { position: at(1), transport: undefined, WebSocket: undefined };
+      assert.deepEqual(await read(CHANNEL, 3, options), ["2", "3", "4"]);
+    });
+  }
+
   test("read the lists where the stream is too old", async () => {
     const from = { from: at(1) };
     offer(answered(404), list(from, changed(2), changed(3)));

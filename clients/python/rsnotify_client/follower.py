@@ -42,6 +42,7 @@ from rsnotify_client.notification import (
     TooOld,
     channel_named,
     channels_address,
+    is_hub_channel,
     log_skipped,
     position_of,
     read_notification,
@@ -474,8 +475,9 @@ class Follower(BaseFollower[Received]):
         source = self._source
         try:
             offered = await source.prepare()
-        except (Rejected, TryAgain):
-            if not source.url.startswith(SOCKETS):
+        except (Rejected, TryAgain) as error:
+            is_silent = isinstance(error, TryAgain) and is_hub_channel(source.url)
+            if not is_silent and not source.url.startswith(SOCKETS):
                 raise
             return source.url  # a channel can be followed even where nothing more is found
         if offered.socket is None and offered.topic is not None:

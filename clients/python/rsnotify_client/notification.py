@@ -33,6 +33,16 @@ CHANNEL_URL = re.compile(
     + CHANNEL_PATH.format(set=r"(?P<name>[^/]+)", kind=r"(?P<kind>\w+)")
 )
 
+
+def is_hub_channel(url: str) -> bool:
+    """Whether the address of a channel, or of its topic, is one as hubs have.
+
+    >>> is_hub_channel("http://a/b/channels/c/change_notification_channel"), is_hub_channel("http://a/b")
+    (True, False)
+    """
+    return CHANNEL_URL.fullmatch(re.sub("^http", "ws", url.partition("?")[0])) is not None
+
+
 SET = re.compile(r"/([^/]+)/capabilitylist\.xml$")
 
 ChannelTransport = Literal["websocket", "sse", "long-poll"]

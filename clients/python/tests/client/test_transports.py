@@ -286,6 +286,23 @@ async def test_a_question_is_written_as_caches_share_it_and_the_cursor_goes_back
     assert asked[:2] == [place("01"), f"cursor=7&live=long-poll&{place('02')}"]
 
 
+@pytest.mark.parametrize("is_answered", [True, False])
+@pytest.mark.usefixtures("quick_retries")
+async def test_a_channel_that_is_given_by_its_address_and_not_answered_is_followed_by_long_polls(
+    source, is_answered
+):
+    async def silent(request: web.Request) -> web.StreamResponse:
+        if not is_answered:
+            cast("Any", request.transport).abort()
+        return web.Response(status=504)
+
+    source.handlers[CHANNEL] = silent
+    answer(source, told("02", message("02")))
+    follower = Follower(source.url + CHANNEL, cursor=Position.parse("2026-11-20T00:00:01Z"))
+    async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
+        assert await next_changes(pieces) == ["http://a/02"]
+
+
 async def test_a_hub_that_does_not_wait_is_asked_after_longer_and_longer_pauses(
     source, monkeypatch
 ):
