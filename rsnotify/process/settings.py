@@ -80,10 +80,19 @@ def _web_address(text: str) -> str:
 def _public_address(text: str) -> str:
     """No longer than documents allow for: each of their links begins with it."""
     address = _web_address(text)
-    size = len(address.replace("&", "&amp;").encode())  # which is all that XML escapes of it
+    if not address.isascii():
+        raise ValueError(f"must be in ASCII, as links are: {_how_in_ascii(address)}")
+    size = len(address.replace("&", "&amp;"))  # which is all that XML escapes of it
     if size > BASE_BYTES:
         raise ValueError(f"must have at most {BASE_BYTES} bytes in XML, and has {size}")
     return address
+
+
+def _how_in_ascii(address: str) -> str:
+    from rsnotify.resourcesync.change import as_ascii  # noqa: PLC0415
+
+    encoded = as_ascii(address)
+    return "no host has such a name" if "%" in urlsplit(encoded).netloc else f"write {encoded}"
 
 
 def _linked_address(text: str) -> str:
