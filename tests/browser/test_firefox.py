@@ -45,9 +45,9 @@ SCHEME = "layout.css.prefers-color-scheme.content-override"  # a preference of F
 
 
 @asynccontextmanager
-async def launched(folder: Path, **preferences: int) -> AsyncIterator[Browser]:
+async def launched(folder: Path, *options: str, **preferences: int) -> AsyncIterator[Browser]:
     program = folder / "firefox"
-    words = [sys.executable, "-P", firefox.__file__, needs.firefox()]
+    words = [sys.executable, "-P", firefox.__file__, *options, needs.firefox()]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o700)
     async with async_playwright() as playwright:
@@ -113,6 +113,26 @@ async def test_every_view_opens_without_an_error(chromium, page_hub, set_name):
     async with opened(chromium, page_hub, f"{set_name}#token={TOKEN}") as page:
         async for _ in every_view(page, page_hub, set_name):
             pass
+
+
+@pytest.mark.evidence
+async def test_a_finger_chooses_a_stretch_and_opens_one_of_its_changes(
+    page_hub, set_name, tmp_path
+):
+    await page_hub.publish("http://example.com/0", set_name=set_name)
+    async with (
+        launched(tmp_path, firefox.FINGER) as browser,
+        opened(browser, page_hub, set_name, **test_page.PHONE) as page,
+    ):
+        await expect(page.locator("#day-says")).to_contain_text("1 change;")
+        await page.evaluate(
+            "void (onpointerdown = (event) => { globalThis.by = event.pointerType; })"
+        )
+        await test_timeline.drag(page, 0.5, 1)
+        assert await page.evaluate("globalThis.by") == "touch"
+        await expect(page.locator("#moment")).to_contain_text("All changes after")
+        await page.locator("#latest td:first-child a").click()
+        await expect(page.locator("#change-title")).to_contain_text("http://example.com/0")
 
 
 @pytest.mark.evidence

@@ -1,9 +1,12 @@
-"""`python firefox.py FIREFOX ARGUMENT...`: the Firefox of this machine, as Playwright can drive it.
+"""`python firefox.py [--finger] FIREFOX ARGUMENT...`: this Firefox, for Playwright.
 
 Playwright speaks WebDriver BiDi with a Firefox that is not its own (its channel `moz-firefox`). For
 each window it sends a command with the colours that are preferred, which Firefox 153 does not have.
 Where that command asks for nothing it is answered here, in Firefox's place; everything else is
-handed on. Once all Firefoxes have it, this file can go.
+handed on. Once all Firefoxes have it, this can go.
+
+Nor can Playwright touch anything in it: with `--finger`, what a mouse would do is done by a finger.
+The page is touched so, but nothing scrolls: Firefox does that before the page is asked.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection, serve
 
+FINGER = "--finger"
 CHUNK_BYTES = 65_536
 ADDRESS = re.compile(rb"(?<=WebDriver BiDi listening on )ws://\S+")
 
@@ -30,6 +34,17 @@ def answer(sent: str | bytes) -> str | None:
             if not any(params["features"].values()):
                 return json.dumps({"type": "success", "id": id_, "result": {}})
     return None
+
+
+def by_finger(sent: str | bytes) -> str | bytes:
+    """A mouse's actions as those of a finger; all else as it is."""
+    match command := json.loads(sent):
+        case {"method": "input.performActions", "params": {"actions": actions}}:
+            for source in actions:
+                if source["type"] == "pointer":
+                    source["parameters"] = {"pointerType": "touch"}
+            return json.dumps(command)
+    return sent
 
 
 async def _hand_on(sender: Connection, receiver: Connection) -> None:
@@ -52,7 +67,8 @@ async def _lines(stream: StreamReader) -> AsyncIterator[bytes]:
 
 
 async def main() -> int:
-    firefox = await asyncio.create_subprocess_exec(*sys.argv[1:], stderr=PIPE)
+    has_finger = sys.argv[1] == FINGER
+    firefox = await asyncio.create_subprocess_exec(*sys.argv[1 + has_finger :], stderr=PIPE)
     address = ""
 
     async def carry(playwright: ServerConnection) -> None:
@@ -63,7 +79,7 @@ async def main() -> int:
                 if (said := answer(message)) is not None:
                     await playwright.send(said)
                 else:
-                    await bidi.send(message)
+                    await bidi.send(by_finger(message) if has_finger else message)
             handing_on.cancel()
 
     async with serve(carry, "127.0.0.1", 0, max_size=None, ping_interval=None) as server:
