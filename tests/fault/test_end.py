@@ -57,7 +57,10 @@ async def test_a_loop_that_never_hears_is_named_and_the_process_goes_without_it(
     [
         (signal.SIGTERM, (), ["1 connection"]),
         (signal.SIGINT, (), ["1 connection"]),
-        (signal.SIGTERM, ("--workers", "2"), ["2 workers", "0 connections", "1 connection"]),
+        pytest.param(
+            *(signal.SIGTERM, ("--workers", "2"), ["2 workers", "0 connections", "1 connection"]),
+            marks=pytest.mark.evidence,
+        ),
     ],
 )
 async def test_a_hub_that_is_asked_to_end_says_so_and_at_last_that_it_has_ended(
@@ -99,6 +102,7 @@ time.sleep(99)
 """
 
 
+@pytest.mark.evidence
 async def test_a_worker_that_is_stuck_for_good_is_killed(caplog):
     command = [sys.executable, "-u", "-c", STUCK]
     settings = Settings(workers=2, drain_seconds=0)

@@ -185,6 +185,7 @@ async def test_a_destination_moves_between_two_hubs_and_misses_nothing(two_hubs)
     assert found == [f"http://example.com/res{step}" for step in range(60)]
 
 
+@pytest.mark.evidence
 async def test_two_hubs_deliver_the_same_changes_to_those_who_stay(two_hubs):
     start = (await two_hubs[0].publish("http://example.com/before"))["until"]
     async with (

@@ -114,6 +114,7 @@ def workers_of(hub: RunningHub) -> set[int]:
     return found
 
 
+@pytest.mark.evidence
 async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misses_or_repeats_one(
     tmp_path,
 ):

@@ -514,6 +514,7 @@ async def test_a_redis_that_would_lose_changes_is_warned_of(client, redis_url, t
         await client.config_set("maxmemory-policy", "noeviction")
 
 
+@pytest.mark.evidence
 async def test_several_workers_share_the_port_and_the_sets(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as own_hub:
         process = await follow(own_hub, "--count", "20")

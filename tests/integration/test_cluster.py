@@ -234,6 +234,7 @@ async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(run
     assert await parts.away(NAMES) == {}
 
 
+@pytest.mark.evidence
 async def test_no_node_is_written_to_more_often_however_many_ask(running, client):
     async def writes(node: Any) -> int:
         async with node.client() as direct:
@@ -266,6 +267,7 @@ async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(running, cli
     assert [*found.values()] == ([sorted(of_it)] if is_full else [])
 
 
+@pytest.mark.evidence
 async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not():
     async with connect(f"redis+cluster://127.0.0.1:{free_port()}") as client:
         pipeline = client.pipeline(transaction=False)
@@ -286,6 +288,7 @@ async def test_a_server_that_is_no_cluster_is_refused(tmp_path):
             await wait_until_usable(url, warn=False)
 
 
+@pytest.mark.evidence
 async def test_scripts_that_a_node_does_not_know_are_sent_in_full(running, client):
     sets = Sets(client)
     await sets.add("a", SetOptions())
@@ -337,6 +340,7 @@ async def listeners(running: RunningCluster, server: RedisServer) -> int:
     return int(count)
 
 
+@pytest.mark.evidence
 async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path):
     port, binary = free_port(), await binary_with_tls()
     certificates = ("--tls-cert-file", SERVER, "--tls-key-file", SERVER)
@@ -377,6 +381,7 @@ def _named(record: SetRecord, name: str) -> SetRecord:
     return msgspec.structs.replace(record, name=name)
 
 
+@pytest.mark.evidence
 async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
     running, tmp_path
 ):

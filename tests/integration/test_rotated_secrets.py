@@ -108,6 +108,7 @@ def two_processes(tmp_path: Path, *options: str, **settings: str) -> RunningHub:
     return RunningHub(data, "--workers", "2", *options, drain_seconds="1", **settings)
 
 
+@pytest.mark.evidence
 async def test_a_token_of_a_source_is_rotated(tmp_path):
     async with two_processes(tmp_path) as hub:
         token = await made_token(hub)

@@ -209,6 +209,7 @@ async def test_one_host_cannot_take_the_filters_of_all_others(websub_hub, new_se
         await subscribed_for_good(websub_hub, at_another_port, new_set, "prefix=http://a/0")
 
 
+@pytest.mark.evidence
 async def test_of_many_filters_at_once_one_host_gets_no_more(websub_hub, new_set):
     over = 10
     async with Receiver(get=distant(0.3, confirms)) as receiver:

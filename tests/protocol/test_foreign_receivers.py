@@ -158,6 +158,7 @@ async def test_flask_websub_follows_a_channel(websub_hub, new_set, flask_websub,
         await follows(foreign, websub_hub, new_set)
 
 
+@pytest.mark.evidence
 async def test_pubsubhubbub_of_npm_follows_a_channel(websub_hub, new_set, pubsubhubbub):
     """Without a secret: it sends the hub another one than it later checks with."""
     port = str(free_port())

@@ -78,6 +78,7 @@ async def test_pages_and_validated_documents_leave_little_memory_behind(hub_and_
     await until(is_given_back, 30)
 
 
+@pytest.mark.evidence
 async def test_of_a_page_that_nobody_reads_a_piece_is_held(hub_and_last):
     """The kernel's buffers are not counted."""
     loop = asyncio.get_running_loop()

@@ -28,6 +28,7 @@ async def test_an_empty_bearer_is_nobody(hub):
         assert (await hub.ask("PUT", "/api/sets/evil", headers=headers))[0] == 401
 
 
+@pytest.mark.evidence
 async def test_a_herd_of_pollers_does_not_stop_a_source(hub):
     """Whoever waits for Redis longer than two seconds is asked to come again, so the herd ends."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -157,6 +158,7 @@ main()
 """A hub that leaves it to its workers to find out that a set cannot have its name."""
 
 
+@pytest.mark.evidence
 async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", UNCHECKED, "serve", "--port", "0", "--workers", "2"),

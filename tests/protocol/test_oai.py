@@ -103,6 +103,7 @@ async def test_a_harvester_of_others_reads_all_and_then_what_has_changed(hub, ha
             )
 
 
+@pytest.mark.evidence
 async def test_a_harvester_of_others_learns_of_deletions_where_they_are_kept(hub, harvested):
     await hub.ask("PATCH", f"/api/sets/{harvested}", json={"tombstones": True})
     await publish(hub, harvested, "created", "a", "b", "c")
@@ -192,6 +193,7 @@ async def test_without_the_address_of_somebody_the_hub_says_how_it_is_switched_o
     assert (found.status, b"RSNOTIFY_ADMIN_EMAIL" in found.body) == (404, True)
 
 
+@pytest.mark.evidence
 async def test_many_harvesters_at_once_end_with_everything(hub, harvested):
     """Those who are asked to come again do so."""
     names = {f"http://example.com/{number}" for number in range(700)}

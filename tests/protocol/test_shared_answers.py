@@ -17,6 +17,7 @@ async def asked(session: aiohttp.ClientSession, url: str) -> list[str]:
         return [each["name"] for each in (found["sets"] if isinstance(found, dict) else found)]
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("address", ADDRESSES)
 async def test_many_strangers_are_each_answered_with_what_is_so_when_they_ask(
     shared_hub: RunningHub, address

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
@@ -80,10 +81,15 @@ class Ended(NamedTuple):
     err: str
 
 
-async def run(words: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Ended:
+async def run(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    stdin: bytes = b"",
+    folder: Path | None = None,
+) -> Ended:
     """Run `rsnotify` with these words to its end; `stdin` fits into a pipe."""
     with TemporaryFile() as err:
-        process = await fork(words, environment, err.fileno(), stdin)
+        process = await fork(words, environment, err.fileno(), stdin, folder)
         out = await process.stdout.read()
         status = await process.wait()
         err.seek(0)
@@ -91,10 +97,14 @@ async def run(words: Sequence[str], environment: Mapping[str, str], stdin: bytes
 
 
 async def fork(
-    words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: int,
+    stdin: bytes = b"",
+    folder: Path | None = None,
 ) -> Forked:
-    """Start `rsnotify` with these words."""
-    stdout, told = _asked(words, environment, stderr, stdin)
+    """Start `rsnotify` with these words, in that folder."""
+    stdout, told = _asked(words, environment, stderr, stdin, folder)
     of_waiter = await _opened(told)
     return Forked(int(await of_waiter.reader.readline()), await _opened(stdout), of_waiter)
 
@@ -125,7 +135,11 @@ class Spawned:
 
 
 def _asked(
-    words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: int,
+    stdin: bytes = b"",
+    folder: Path | None = None,
 ) -> tuple[int, int]:
     """Ask for such a process; where its output is read, and what is told of it."""
     stdin_of_child, our_stdin = os.pipe()
@@ -133,7 +147,7 @@ def _asked(
     told, told_by_child = os.pipe()
     os.write(our_stdin, stdin)
     os.close(our_stdin)
-    request = json.dumps([list(words), dict(environment)]).encode()
+    request = json.dumps([list(words), dict(environment), str(folder or ".")]).encode()
     of_child = [stdin_of_child, stdout_of_child, told_by_child]
     socket.send_fds(_server(), [request], [*of_child[:2], stderr, told_by_child])
     for file in of_child:
@@ -214,7 +228,7 @@ def end_at_once() -> None:
             os._exit(status)
 
 
-def become(words: list[str], environment: dict[str, str], files: list[int]) -> None:
+def become(words: list[str], environment: dict[str, str], folder: str, files: list[int]) -> None:
     """This fork is the command; the process between waits for its end and tells the status."""
     *standard, told = files
     if pid := os.fork():
@@ -230,4 +244,5 @@ def become(words: list[str], environment: dict[str, str], files: list[int]) -> N
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
+    os.chdir(folder)
     sys.argv[:] = ["rsnotify", *words]

@@ -127,13 +127,17 @@ def clean_environment() -> dict[str, str]:
 
 
 async def rsnotify(
-    *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
+    *words: str,
+    hub: RunningHub | None = None,
+    stdin: bytes = b"",
+    folder: Path | None = None,
+    **environ: str,
 ) -> Ended:
     """What a user types and sees; with the address and the token of this hub, if one is given."""
     environment = clean_environment() | {"COLUMNS": "200"} | environ
     if hub is not None:
         environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
-    return await run(words, environment, stdin)
+    return await run(words, environment, stdin, folder)
 
 
 async def until(condition: Any, seconds: float = PATIENT_SECONDS) -> Any:

@@ -22,7 +22,7 @@ from tests.support.needs import COMPILER, find
 from tests.tools.run import Counts, run_tests
 
 ROOT = Path(__file__).parents[2]
-MARKED = re.compile(r"\bmark\.evidence\b")
+MARKED = re.compile(r"\bmark\.evidence\b|\benough\(")
 SECONDS = 120.0  # of simulated worlds, and half as many of fuzzing
 MINUTES = 50.0  # of simulated worlds, in full
 SHORT_SOAKS = ("databases",)

@@ -82,6 +82,7 @@ def ran(folder: Path, *options: str, **files: str) -> tuple[int, str, dict[str, 
     return done.returncode, done.stdout + done.stderr, found
 
 
+@pytest.mark.evidence
 def test_what_becomes_of_each_test_is_reported_once(tmp_path):
     status, said, found = ran(tmp_path, test_one=OUTCOMES, test_two=OUTCOMES, test_three=ENDS)
     assert status == 1, said

@@ -94,6 +94,7 @@ def test_a_source_description_has_no_more_bytes_than_it_may(less, parts):
     assert [len(described.part(number + 1)) for number in range(described.parts)] == parts
 
 
+@pytest.mark.evidence
 def test_sets_with_the_longest_addresses_fit_into_documents():
     named = records(map(str, range(5_100)), describedby=LONGEST, sockets_first=True)
     described = DescribedSets.of(named)

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 from asyncio import StreamReader, StreamWriter
-from contextlib import closing
+from contextlib import ExitStack
 
 import pytest
 from aiohttp import web
@@ -36,9 +36,10 @@ async def come_as_it_ends(server: StreamServer | WebServer, turns: int) -> socke
     return peer
 
 
-@pytest.mark.parametrize("turns", range(8))
-def test_who_comes_as_it_ends_is_let_go(turns):
+def test_who_comes_as_it_ends_is_let_go():
     """Python tells of a connection that was left open when it is collected: an error here."""
-    for server in (StreamServer(says_much), WebServer(one_answer(answers_much))):
-        with closing(asyncio.run(come_as_it_ends(server, turns))):
-            gc.collect()
+    with ExitStack() as peers:
+        for turns in range(8):
+            for server in (StreamServer(says_much), WebServer(one_answer(answers_much))):
+                peers.enter_context(asyncio.run(come_as_it_ends(server, turns)))
+        gc.collect()

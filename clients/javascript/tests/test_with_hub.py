@@ -11,6 +11,7 @@ from clients.javascript.tests.programs import NO_DENO, Reader, deno, nodes
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.protocol.test_node_readers import node_modules
+from tests.support.amount import enough
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.sources import CAPABILITIES, Source, rendered
 
@@ -54,7 +55,7 @@ async def test_a_killed_hub_costs_no_change_and_repeats_none(hub, readers_of):
             assert await reader.changes(3) == ["2", "3", "4"]
 
 
-@pytest.mark.parametrize("transport", ["websocket", "sse", "long-poll"])
+@pytest.mark.parametrize("transport", enough(["websocket", "sse", "long-poll"], 1))
 async def test_only_what_is_wanted_comes_while_a_hub_is_killed(hub, transport):
     await hub.ask("PATCH", "/api/sets/dataset1", json={"filters": True})
     wanted = {"prefix": ["http://example.com/a", "http://example.com/c"], "type": "image/*"}
@@ -78,6 +79,7 @@ async def test_what_is_no_filter_is_said_by_the_hub(hub):
     assert "it must be a media type" in failed["message"]
 
 
+@pytest.mark.evidence
 @pytest.mark.skipif(deno() is None, reason=NO_DENO)
 async def test_in_deno_a_killed_hub_costs_no_change_either(hub):
     program = (deno(), "run", "--allow-net", "--allow-read")
@@ -134,7 +136,7 @@ async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(w
             assert await reader.changes(1) == ["1"]
 
 
-@pytest.mark.parametrize("websocket", ["refused", "ignored"])
+@pytest.mark.parametrize("websocket", enough(["refused", "ignored"], 1))
 async def test_long_polls_pass_where_the_others_are_cut(hub, websocket):
     async with (
         CuttingProxy(hub.port, websocket, "refused") as proxy,

@@ -8,7 +8,7 @@ import sys
 from tests.support.amount import AS_EVIDENCE
 from tests.tools.evidence import ROOT, test_files
 
-TRY_LESS = re.compile(r"\bamount\(|\bmark\.evidence\b")
+TRY_LESS = re.compile(r"\bamount\(|\bmark\.evidence\b|\benough\(")
 
 
 def main() -> None:

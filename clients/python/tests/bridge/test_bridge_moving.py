@@ -18,12 +18,13 @@ from clients.python.tests.bridge.moving import (
     Records,
     Resources,
 )
-from tests.support.amount import amount
+from tests.support.amount import amount, enough
 from tests.support.sources import Source
 
 ROUNDS = 3
 SEEDS = range(amount(1, evidence=20))
 KINDS = (*LISTS, *HARVESTS, *FEEDS)
+MOVING = enough([LISTS[0], HARVESTS[0], LISTS[-1], *LISTS[1:-1], *HARVESTS[1:]], 3)
 
 
 def name_of(kind: type[Moving]) -> str:
@@ -54,7 +55,7 @@ async def test_what_slips_to_a_page_that_was_read_is_found_at_the_first_load(
         assert wanted - {*each.resources()} == set()
 
 
-@pytest.mark.parametrize("kind", [*LISTS, *HARVESTS], ids=name_of)
+@pytest.mark.parametrize("kind", MOVING, ids=name_of)
 async def test_what_slips_is_not_called_deleted_and_what_is_deleted_is(bridging, tmp_path, kind):
     """With each page that is sent, one after the other, as the last before the deletion."""
     async with Source() as source:
@@ -83,7 +84,7 @@ def published(each: Bridging, found: Moving) -> set[str]:
     return deleted
 
 
-@pytest.mark.parametrize("kind", [Resources, Index, Records, Feed], ids=name_of)
+@pytest.mark.parametrize("kind", enough([Resources, Records, Index, Feed], 2), ids=name_of)
 async def test_pages_that_never_come_to_rest_are_followed_and_said(bridging, tmp_path, kind):
     async with Source() as source:
         each, found = a_set(bridging, tmp_path, kind, "moved-always"), kind(source, count=200)
@@ -101,7 +102,7 @@ async def test_pages_that_never_come_to_rest_are_followed_and_said(bridging, tmp
         assert "its pages moved" in (facts.skipped or "")
 
 
-@pytest.mark.parametrize("kind", [*LISTS, *HARVESTS], ids=name_of)
+@pytest.mark.parametrize("kind", MOVING, ids=name_of)
 async def test_of_pages_that_move_at_random_what_is_published_is_what_there_is_in_the_end(
     bridging, tmp_path, kind
 ):

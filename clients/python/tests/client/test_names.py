@@ -150,6 +150,7 @@ reveal_type(Publisher("http://a").publish("papers", [Change("http://example.com/
 """
 
 
+@pytest.mark.evidence
 def test_editors_see_the_types(tmp_path):
     """As mypy does, in a program that uses the package."""
     (tmp_path / "use.py").write_text(USE)

@@ -31,6 +31,7 @@ from rsnotify_client import token as module
 from rsnotify_client.discovery import Capabilities
 from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.token import HeldToken, end_of
+from tests.support.amount import enough
 from tests.support.hub_processes import Answer, eventually, problem, scripted_hub
 from tests.support.running import RunningHub, clean_environment
 
@@ -462,18 +463,11 @@ def check(found: list[str]) -> None:
     assert found == [f"http://example.com/{number}" for number in range(first, first + len(found))]
 
 
-WAYS = (
-    "websocket",
-    "long-poll",
-    *(
-        pytest.param(way, marks=pytest.mark.evidence)
-        for way in ("sse", "several", "several by long-poll")
-    ),
-)
+WAYS = ("websocket", "long-poll", "sse", "several", "several by long-poll")
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 2))
 async def test_a_channel_is_renewed_without_a_gap(jwt_hub, way, caplog):
     function = Function(lambda number: signed(jti=str(number)))
     follower = by(way, jwt_hub, function)
@@ -492,7 +486,7 @@ async def test_a_channel_is_renewed_without_a_gap(jwt_hub, way, caplog):
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_function_that_fails_once_is_asked_again_and_nothing_is_lost(
     jwt_hub, way, quick_retries
 ):
@@ -512,7 +506,7 @@ async def test_a_function_that_fails_once_is_asked_again_and_nothing_is_lost(
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_right_that_is_withdrawn_at_a_renewal_ends_it_plainly(jwt_hub, way):
     function = Function(lambda number: signed(jti=str(number), may=number < 3))
     async with Stream(jwt_hub):
@@ -523,7 +517,7 @@ async def test_a_right_that_is_withdrawn_at_a_renewal_ends_it_plainly(jwt_hub, w
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_function_that_gives_the_same_token_again_ends_it_with_its_refusal(
     jwt_hub, way, quick_retries
 ):
@@ -534,7 +528,7 @@ async def test_a_function_that_gives_the_same_token_again_ends_it_with_its_refus
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
     jwt_hub, way, monkeypatch, quick_retries
 ):
@@ -547,7 +541,7 @@ async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
 
 
 @of_the_session
-@pytest.mark.parametrize("way", ["websocket", "sse", "several"])
+@pytest.mark.parametrize("way", enough(["websocket", "sse", "several"], 1))
 async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub, way, caplog):
     """Another token is due, and is not there yet. Each long poll has the newest by itself."""
     allowed = threading.Event()
@@ -568,7 +562,7 @@ async def test_a_channel_that_is_opened_while_the_function_is_slow_stays(jwt_hub
 
 
 @of_the_session
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_silent_channel_outlives_any_number_of_tokens(jwt_hub, way):
     """Nothing comes until several of them have ended."""
     function = Function(lambda number: signed(jti=str(number)))

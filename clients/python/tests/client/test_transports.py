@@ -20,6 +20,7 @@ from rsnotify_client.following import checked_transport
 from rsnotify_client.longpoll import streams_beside
 from rsnotify_client.notification import TRANSPORTS, Messages, read_notification
 from tests.evidence.soak.network_frozen import Proxy
+from tests.support.amount import enough
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.running import RunningHub, until
 from tests.support.sources import Source
@@ -89,7 +90,7 @@ async def forms_read_by(hub: RunningHub) -> set[str]:
     return {named[each] for each in read}
 
 
-@pytest.mark.parametrize(("websocket", "events"), CUTS)
+@pytest.mark.parametrize(("websocket", "events"), enough([pytest.param(*cut) for cut in CUTS], 3))
 async def test_long_polls_pass_where_the_others_are_cut(
     hub, websocket, events, monkeypatch, quick_retries
 ):

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from rsnotify import cli
 from rsnotify_client import Publisher
 from tests.evidence.soak.publishing import kills
+from tests.support.amount import enough
 from tests.support.hub_processes import HubProcess, eventually, python
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
@@ -145,7 +146,7 @@ def gunicorn(folder: str, app: str, seen: Path, **environ: str) -> Any:
     return python(*words, **environ)
 
 
-@pytest.mark.parametrize("outbox", ["", "database"])
+@pytest.mark.parametrize("outbox", enough(["database", ""], 1))
 def test_the_django_example_publishes_what_is_committed(real_hub, tmp_path, outbox):
     before = len(real_hub.told())
     manage = str(EXAMPLES / "django/manage.py")
@@ -223,6 +224,7 @@ def whole_django(environ: dict[str, str], folder: Path, port: int) -> Iterator[N
     serving.communicate()
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("whole", [whole_flask, whole_django])
 def test_a_whole_example_is_found_at_its_site_and_copied(whole, tmp_path):
     """From its table to the copy of somebody who knows nothing but the site."""

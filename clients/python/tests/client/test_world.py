@@ -32,6 +32,7 @@ from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
+from tests.support.amount import enough
 from tests.support.forks import run
 from tests.support.reference import installed
 from tests.support.running import clean_environment
@@ -92,14 +93,14 @@ def world_of(seed: str) -> World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("lists", COMBINATIONS, ids="+".join)
+@pytest.mark.parametrize("lists", enough(COMBINATIONS[::-1], 4), ids="+".join)
 async def test_every_combination_of_the_four_lists(lists, seed, tmp_path):
     async with Source() as source:
         await tell(FourLists(source, world_of(f"{lists}{seed}"), lists), tmp_path / "copy")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", enough(KINDS, 4))
 async def test_sources_that_others_write(kind, seed, tmp_path):
     async with Source() as source:
         await tell(kind(source, world_of(f"{kind}{seed}")), tmp_path / "copy")

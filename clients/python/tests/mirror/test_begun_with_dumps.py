@@ -26,7 +26,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.support.reference import installed
-from tests.support.running import clean_environment
+from tests.support.running import clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES, Handler, Source, rendered
 
 RESOURCES = 40
@@ -251,12 +251,8 @@ async def test_validate_finds_nothing_wrong_with_our_dumps(source, dumps, tmp_pa
     source.documents["/.well-known/resourcesync"] = rendered(
         "description", [Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))]
     )
-    command = [sys.executable, "-m", "rsnotify", "validate", "--site", source.url]
-    running = await asyncio.create_subprocess_exec(
-        *command, env=clean_environment(), stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await running.communicate()
-    assert running.returncode == 0, said.decode()
+    ended = await rsnotify("validate", "--site", source.url)
+    assert ended.status == 0, ended.out
 
 
 async def test_the_reference_client_reads_them(source, dumps, tmp_path):

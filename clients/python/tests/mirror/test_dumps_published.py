@@ -48,6 +48,7 @@ def announced(hub: HubProcess, set_name: str, count: int) -> list[tuple[str, str
                     found.append((change.change, change.capability or "", name))
 
 
+@pytest.mark.evidence
 async def test_each_dump_is_named_and_announced_once(source, tmp_path, real_hub, set_name):
     copy, out = tmp_path / "copy", tmp_path / "out"
     await mirrored(source, copy)

@@ -4,8 +4,6 @@ import asyncio
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,8 +18,8 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.versions import Versions
 from tests.support.amount import amount
-from tests.support.forks import Spawned
-from tests.support.running import TOKEN, clean_environment
+from tests.support.forks import Ended, Spawned
+from tests.support.running import TOKEN, clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES, Source, digest
 
 
@@ -267,15 +265,8 @@ async def test_files_that_a_killed_run_has_left_follow(source, copy, new):
     assert not old.exists()
 
 
-def run(hub_url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rsnotify", *words, "--url", hub_url],
-        env=clean_environment() | {"RSNOTIFY_TOKEN": TOKEN},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+async def run(hub_url: str, *words: str) -> Ended:
+    return await rsnotify(*words, "--url", hub_url, RSNOTIFY_TOKEN=TOKEN)
 
 
 async def test_the_cursor_of_a_command_goes_to_the_new_address_of_its_hub(
@@ -286,12 +277,12 @@ async def test_the_cursor_of_a_command_goes_to_the_new_address_of_its_hub(
     with Publisher(real_hub.url, TOKEN) as publisher:
         for number in (1, 2):
             publisher.created(set_name, f"http://a.example/{number}")
-    first = await asyncio.to_thread(run, real_hub.url, *words, "--position", "1970-01-01")
-    assert first.stdout.endswith("http://a.example/1\n"), first.stderr
-    refused = await asyncio.to_thread(run, elsewhere, *words)
-    assert (refused.returncode, "--moved" in refused.stderr) == (2, True)
-    second = await asyncio.to_thread(run, elsewhere, *words, "--moved", real_hub.url)
-    assert second.stdout.endswith("http://a.example/2\n"), second.stderr
+    first = await run(real_hub.url, *words, "--position", "1970-01-01")
+    assert first.out.endswith("http://a.example/1\n"), first.err
+    refused = await run(elsewhere, *words)
+    assert (refused.status, "--moved" in refused.err) == (2, True)
+    second = await run(elsewhere, *words, "--moved", real_hub.url)
+    assert second.out.endswith("http://a.example/2\n"), second.err
 
 
 async def test_the_bridge_of_a_command_goes_to_the_new_address_of_its_source(
@@ -300,14 +291,12 @@ async def test_the_bridge_of_a_command_goes_to_the_new_address_of_its_source(
     words = ["--once", "--no-robots", "--state", str(tmp_path / "bridge.db")]
     old = source.url + CAPABILITIES
     new = old.replace("127.0.0.1", "localhost")
-    first = await asyncio.to_thread(run, real_hub.url, "bridge", old, set_name, *words)
-    assert first.returncode == 0, first.stderr
+    first = await run(real_hub.url, "bridge", old, set_name, *words)
+    assert first.status == 0, first.err
     source.change("a.txt", b"second")
     moved = (*words, "--moved", old)
-    second = await asyncio.to_thread(run, real_hub.url, "bridge", new, set_name, *moved)
-    assert "1 published" in second.stdout, second.stderr
+    second = await run(real_hub.url, "bridge", new, set_name, *moved)
+    assert "1 published" in second.out, second.err
     assert real_hub.told(set_name)[-1] == ("updated", "a.txt")
-    wrong = await asyncio.to_thread(
-        run, real_hub.url, "bridge", old, set_name, *words, "--moved", "http://x/"
-    )
-    assert (wrong.returncode, "none is from http://x/" in wrong.stderr) == (2, True)
+    wrong = await run(real_hub.url, "bridge", old, set_name, *words, "--moved", "http://x/")
+    assert (wrong.status, "none is from http://x/" in wrong.err) == (2, True)

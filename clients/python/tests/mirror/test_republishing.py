@@ -1,8 +1,6 @@
 """A copy that is a Source in its turn: its set has what the copy has, whatever is killed."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -34,7 +32,7 @@ from rsnotify_mirror.republishing import CopyOutbox
 from rsnotify_mirror.state import LOADED, PLACE, State
 from tests.support.forks import Ended
 from tests.support.hub_processes import HubProcess
-from tests.support.running import TOKEN, clean_environment
+from tests.support.running import TOKEN, rsnotify
 from tests.support.sources import CAPABILITIES, Source, digest
 
 BASE = "https://copy.example/"
@@ -302,17 +300,9 @@ async def test_a_chain_of_copies_is_the_origin(source, tmp_path, real_hub, set_n
     assert contents(last) == contents(first)
 
 
-def dumped(copy: Path, out: Path, base: str, hub: HubProcess, set_name: str) -> Ended:
-    line = [sys.executable, "-m", "rsnotify", "dump", str(copy), str(out), "--base", base]
-    chosen = {"RSNOTIFY_TOKEN": TOKEN, "RSNOTIFY_URL": hub.url}
-    done = subprocess.run(
-        [*line, "--changes", "--announce", set_name],
-        env=clean_environment() | chosen,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+async def dumped(copy: Path, out: Path, base: str, hub: HubProcess, set_name: str) -> Ended:
+    words = ("dump", str(copy), str(out), "--base", base, "--changes", "--announce", set_name)
+    return await rsnotify(*words, RSNOTIFY_TOKEN=TOKEN, RSNOTIFY_URL=hub.url)
 
 
 async def test_the_dumps_of_a_copy_go_with_it(source, tmp_path, real_hub, set_name):
@@ -322,7 +312,7 @@ async def test_the_dumps_of_a_copy_go_with_it(source, tmp_path, real_hub, set_na
 
         async def dump() -> None:
             assert await republished(source, first, to)
-            ended = await asyncio.to_thread(dumped, first, out, out_base, real_hub, set_name)
+            ended = await dumped(first, out, out_base, real_hub, set_name)
             assert not ended.status, ended.err
 
         await dump()
@@ -381,17 +371,11 @@ async def test_what_waits_is_told_by_the_status(source, copy, real_hub, set_name
         assert status_of(state).to_publish is None
 
 
-def command(source: Source, copy: Path, hub: HubProcess, *words: str, token: str = TOKEN) -> Ended:
-    line = [sys.executable, "-m", "rsnotify", "mirror", source.url + CAPABILITIES, str(copy)]
-    chosen = {"RSNOTIFY_TOKEN": token, "RSNOTIFY_URL": hub.url}
-    done = subprocess.run(
-        [*line, "--once", *words],
-        env=clean_environment() | chosen,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+async def command(
+    source: Source, copy: Path, hub: HubProcess, *words: str, token: str = TOKEN
+) -> Ended:
+    line = ("mirror", source.url + CAPABILITIES, str(copy), "--once", *words)
+    return await rsnotify(*line, RSNOTIFY_TOKEN=token, RSNOTIFY_URL=hub.url)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +393,7 @@ async def test_the_command_says_what_is_wrong(
     source, copy, real_hub, set_name, words, token, status, said
 ):
     words = ("--republish", set_name, *words)
-    ended = await asyncio.to_thread(command, source, copy, real_hub, *words, token=token)
+    ended = await command(source, copy, real_hub, *words, token=token)
     assert ended.status == status, ended.err
     assert said in ended.err
     if not status:

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import signal
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,32 +16,25 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.audit import Finding, due_at, is_settled
 from rsnotify_mirror.commands.mirror import seconds_of
 from rsnotify_mirror.state import State
-from tests.support.forks import run
+from tests.support.forks import Forked, fork, run
 from tests.support.running import clean_environment, rsnotify
 from tests.support.sources import CAPABILITIES, Source
 
 
 @asynccontextmanager
-async def verifying(
-    source: Source, copy: Path, *words: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    running = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", "mirror", source.url + CAPABILITIES, str(copy)),
-        *("--verify-every", "1s", "--json", *words),
-        stdout=PIPE,
-        env=clean_environment(),
-    )
+async def verifying(source: Source, copy: Path, *words: str) -> AsyncIterator[Forked]:
+    line = ("mirror", source.url + CAPABILITIES, str(copy), "--verify-every", "1s", "--json")
+    running = await fork([*line, *words], clean_environment(), sys.__stderr__.fileno())
     try:
         yield running
     finally:
-        running.send_signal(signal.SIGTERM)
-        await running.communicate()
-        assert running.returncode == 130
+        running.terminate()
+        await running.stdout.read()
+        assert await running.wait() == 130
 
 
-async def said(running: asyncio.subprocess.Process, **fields: object) -> dict[str, object]:
+async def said(running: Forked, **fields: object) -> dict[str, object]:
     """The next event with these values."""
-    assert running.stdout is not None
     async with asyncio.timeout(60):
         while True:
             event = json.loads(await running.stdout.readline())

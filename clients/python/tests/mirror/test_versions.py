@@ -4,8 +4,6 @@ import io
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +23,8 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import State
 from rsnotify_mirror.versions import Versions
-from tests.support.running import clean_environment
+from tests.support.forks import Ended
+from tests.support.running import rsnotify
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 
@@ -231,12 +230,8 @@ def offer(source: Source, members: dict[int, bytes], changes: list[Change]) -> N
     source.documents["/changedump.xml"] = listed_
 
 
-def command(*words: str) -> tuple[int, str, str]:
-    line = [sys.executable, "-m", "rsnotify", "versions", *words]
-    done = subprocess.run(
-        line, env=clean_environment(), capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout, done.stderr
+async def command(*words: str) -> Ended:
+    return await rsnotify("versions", *words)
 
 
 async def test_the_command_lists_versions_and_writes_the_copy_as_it_was(
@@ -245,16 +240,16 @@ async def test_the_command_lists_versions_and_writes_the_copy_as_it_was(
     await once(source, copy, kept)
     second = source.change("a.txt", b"second")
     await once(source, copy, kept)
-    status, said, _ = command(str(kept), source.loc("a.txt"))
+    status, said, _ = await command(str(kept), source.loc("a.txt"))
     assert (status, [line.split()[:3] for line in said.splitlines()]) == (
         0,
         [[str(source.at), second.datetime, "7"], [second.datetime, "now", "6"]],
     )
-    status, said, _ = command(str(kept), source.loc("a.txt"), "--json")
+    status, said, _ = await command(str(kept), source.loc("a.txt"), "--json")
     assert (status, len(json.loads(said))) == (0, 2)
-    assert command(str(kept), "http://other.example/")[0] == 1
+    assert (await command(str(kept), "http://other.example/")).status == 1
     out = tmp_path / "out"
-    status, _, said = command(str(kept), "--at", str(source.at), "--out", str(out))
+    status, _, said = await command(str(kept), "--at", str(source.at), "--out", str(out))
     assert (status, "3 resources" in said) == (0, True)
     assert contents(out) == [b"first a", b"first b", b"first c"]
     assert [each.name for each in out.iterdir()] == [source.url.removeprefix("http://")]
@@ -264,7 +259,7 @@ async def test_the_command_lists_versions_and_writes_the_copy_as_it_was(
         (("--at", "yesterday", "--out", str(tmp_path / "x")), "--at"),
         ((source.loc("a.txt"), "--at", str(source.at), "--out", "x"), "give a LOC"),
     ):
-        status, _, said = command(str(kept), *words)
+        status, _, said = await command(str(kept), *words)
         assert (status, problem in said) == (2, True), said
-    status, _, said = command(str(tmp_path), source.loc("a.txt"))
+    status, _, said = await command(str(tmp_path), source.loc("a.txt"))
     assert (status, "has no versions" in said) == (2, True)
