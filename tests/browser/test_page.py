@@ -749,7 +749,10 @@ COLOUR = """(name) => {
 }"""
 
 
-async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(page, set_name):
+async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(
+    page, page_hub, set_name
+):
+    await page_hub.publish("http://example.com/1", set_name=set_name)  # the landing has the newest
     is_let_in = asyncio.Event()
 
     async def later(route: Route) -> None:
