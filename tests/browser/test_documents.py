@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.conftest import REFUSED, use_token
+from tests.browser.conftest import REFUSED, opened, use_token
 from tests.browser.test_page import HOSTILE, no_violations
 from tests.support.running import TOKEN
 
@@ -84,6 +84,45 @@ async def test_what_more_there_is_of_an_entry_takes_no_column_from_the_others(
     table = window.get_by_role("region", name="Entries")
     assert await table.evaluate("({ scrollWidth, clientWidth }) => scrollWidth - clientWidth") == 0
     await no_violations(window)
+
+
+async def test_on_a_telephone_an_address_has_the_whole_width_and_the_table_is_still_one(
+    chromium, page_hub, set_name
+):
+    """What else is in a row stands above the address, or below it."""
+    await page_hub.publish("http://example.com/a/long/path/to/a/resource", set_name=set_name)
+    phone = {"width": 390, "height": 844}
+    async with opened(chromium, page_hub, set_name, viewport=phone) as page:
+        await expect(page.locator("#latest td.loc")).to_be_visible()
+        for _ in range(2):
+            address, row = page.locator("td.loc").first, page.locator("tr:has(td.loc)").first
+            widths = [await each.evaluate("(it) => it.offsetWidth") for each in (address, row)]
+            assert widths[0] == widths[1]
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert await roles(page) >= {"table", "row", "columnheader", "cell"}
+            await no_violations(page)
+            await page.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+            await expect(address).to_be_visible()
+
+
+async def roles(page: Page) -> set[str]:
+    """What those are told who hear the page."""
+    session = await page.context.new_cdp_session(page)
+    tree = await session.send("Accessibility.getFullAXTree")
+    return {node["role"]["value"] for node in tree["nodes"] if "role" in node}
+
+
+async def test_no_empty_line_is_left_between_the_links_of_an_entry(window, page_hub, set_name):
+    await window.goto(f"{page_hub.url}/{set_name}/capabilitylist.xml")
+    entry = window.locator("td.loc", has_text="change_notification_channel").first
+    await expect(entry).to_contain_text("hub: ")
+    gaps = await entry.evaluate("""(it) => {
+      const lines = [...it.children].filter((each) => each.textContent);
+      const boxes = lines.map((each) => each.getBoundingClientRect());
+      return boxes.slice(1).map(({ top }, at) => top - boxes[at].bottom);
+    }""")
+    assert gaps
+    assert max(gaps) < 4  # pixels
 
 
 async def test_the_newest_changes_come_first_and_each_page_has_an_address(

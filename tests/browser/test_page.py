@@ -749,9 +749,7 @@ COLOUR = """(name) => {
 }"""
 
 
-async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(
-    page, page_hub, set_name
-):
+async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(page, page_hub, set_name):
     await page_hub.publish("http://example.com/1", set_name=set_name)  # the landing has the newest
     is_let_in = asyncio.Event()
 
@@ -1786,6 +1784,28 @@ async def test_a_private_set_is_followed_with_a_token_that_stands_in_no_address(
 
 
 VIEWS = ("Overview", "Debugger", "Validator", "Admin", "Set")
+ROOM_BELOW = """(card) => {
+  const shown = [...card.children].filter((each) => each.clientHeight && each.textContent);
+  const lowest = Math.max(...shown.map((each) => each.getBoundingClientRect().bottom));
+  const { bottom } = card.getBoundingClientRect();
+  return bottom - card.clientTop - parseFloat(getComputedStyle(card).paddingBottom) - lowest;
+}"""
+LINE_MARGIN = 8  # pixels: that of a paragraph
+
+
+async def test_what_is_not_there_yet_takes_no_room_at_the_foot_of_its_card(chromium, tmp_path):
+    async with (
+        RunningHub(tmp_path / "data") as hub,
+        opened(chromium, hub, f"dataset1#token={TOKEN}") as page,
+    ):
+        for name in ("Overview", "Validator", "Admin"):
+            await view(page, name)
+            place = page.locator(f"[data-view={name.lower()}]")
+            await expect(place).to_be_visible()
+            waits = place.get_by_text(re.compile("Asking the hub|Not read yet"))
+            await expect(waits.locator("visible=true")).to_have_count(0)
+            for card in await place.locator(".card:visible").all():
+                assert await card.evaluate(ROOM_BELOW) <= LINE_MARGIN, await card.text_content()
 
 
 async def test_axe_finds_nothing_in_any_view_in_the_light_or_in_the_dark(

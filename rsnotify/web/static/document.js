@@ -67,7 +67,7 @@ function rowOf({ loc, lastmod, links, md: { change, capability, datetime, hash =
   const when = datetime || rest.at || rest.from || lastmod;
   const what = change || capability;
   const more = listed(rest);
-  const made = row([resource(loc), ...links.flatMap((each) => [make.br(), ...linked(each)]),
+  const made = row([resource(loc), ...links.map((each) => make.div({}, ...linked(each))),
     make.div({ className: "more", hidden: !hash && !more }, ...hash.split(/\s+/).filter(Boolean).map(digest), foreign(more))],
     what ? tag(what) : "",
     when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "");

@@ -52,7 +52,8 @@ function filled(set, now) {
   const texts = { 1: ago(set.newest, now), 2: number(set.changes_today), 4: number(readersOf(set)) };
   for (const [at, text] of Object.entries(texts)) found.cells[at].textContent = text;
   const inWords = () => {
-    found.words.textContent = `${counted(found.cells[RESOURCES].value, "resource")} · ${counted(readersOf(set), "reader")}`;
+    found.words.textContent = [
+      counted(found.cells[RESOURCES].value, "resource"), counted(readersOf(set), "reader")].map((each) => each.replace(" ", "\u00a0")).join(" · ");
   };
   inWords();
   count(found.cells[RESOURCES], set).then(inWords);
