@@ -1524,6 +1524,22 @@ async def test_admin_draws_what_the_hub_says_in_time_and_says_it_in_words(page, 
     await expect(lines.nth(0).locator("path")).to_have_attribute("d", re.compile("^M.*L"))
 
 
+async def test_a_line_of_time_that_moves_by_less_than_is_shown_is_said_to_stand(page):
+    size = itertools.count(2_430_000)
+
+    async def grown(route: Route) -> None:
+        answer = await route.fetch()
+        status = await answer.json()
+        status["store"]["bytes"] = next(size)
+        await route.fulfill(response=answer, json=status)
+
+    await page.route("**/api/status?*", grown)
+    await page.clock.install()
+    await open_admin(page)
+    said = page.locator("#lines > div", has_text="Redis takes").locator(".help")
+    await expect(said).to_have_text(re.compile(r"^2\.43 MB all the time, in \d+ s$"))
+
+
 async def test_a_line_of_time_is_broken_where_nobody_looked(page):
     await page.clock.install()
     await open_admin(page)

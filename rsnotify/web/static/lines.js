@@ -35,7 +35,8 @@ export function goOn(status, now = Date.now()) {
 function draw({ whole, now, span, path, shown, samples }) {
   const [first, last] = [samples[0].at, samples.at(-1).at];
   const values = samples.map(({ value }) => value);
-  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const most = Math.max(...values);
+  const [low, high] = [shown(Math.min(...values)), shown(most)];
   const x = (at) => ((at - first) / Math.max(1, last - first) * WIDTH).toFixed(1);
   const y = (value) => (HEIGHT - 1 - value / (most || 1) * (HEIGHT - 2)).toFixed(1);
   path.setAttribute("d", samples.map(({ value, at }, place_) =>
@@ -43,7 +44,7 @@ function draw({ whole, now, span, path, shown, samples }) {
   whole.hidden = false;
   now.textContent = shown(values.at(-1));
   span.textContent = last - first < 1000 ? "since now"
-    : `${least === most ? `${shown(most)} all the time` : `${shown(least)} to ${shown(most)}`}, ${since(last - first)}`;
+    : `${low === high ? `${high} all the time` : `${low} to ${high}`}, ${since(last - first)}`;
 }
 
 const since = (ms) => (ms < 60_000 ? `in ${Math.round(ms / 1000)} s` : `in ${Math.floor(ms / 60_000)} min`);

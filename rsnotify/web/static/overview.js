@@ -103,5 +103,6 @@ the["no-sets"].append(
     : "There is no set that you may see. Use a token; or make a set, and its first change:"),
   copyable("make a set", `rsnotify sets add first --url ${hub}`),
   copyable("publish a change", `rsnotify publish first https://example.org/ --url ${hub}`),
-  make.p({ className: "help" }, "In a clone, after make run: . .venv/bin/activate. RSNOTIFY_TOKEN is the admin token."));
+  make.p({ className: "help" }, "In a clone, after ", make.code({}, "make run"), ": ", make.code({}, ". .venv/bin/activate"), " and ",
+    make.code({}, "export RSNOTIFY_TOKEN=$(cat data/admin-token)")));
 look();
