@@ -1460,6 +1460,8 @@ async def test_admin_shows_words_and_no_head_of_nothing_until_the_hub_has_answer
     await expect(waits[0].locator("visible=true")).to_have_count(1)
     await expect(waits[1].locator("visible=true")).to_have_count(3)
     await expect(admin.locator("table:visible")).to_have_count(0)
+    for card in await admin.locator(".card:visible").all():
+        assert await card.evaluate(ROOM_BELOW) <= LINE_MARGIN, await card.text_content()
     is_let_in.set()
     await expect(page.locator("#numbers")).to_contain_text("store")
     for each in waits:
