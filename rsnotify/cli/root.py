@@ -270,7 +270,9 @@ def _with_advice(error: Any) -> str:
         known = [*(error.possibilities or ()), *_old_options(path)]
         near = [RENAMED.get(f"{path} {each}", each) for each in get_close_matches(name, known, n=1)]
         message = f"no such option: {name}"
-        if having := _neighbours_with(name, error.ctx):
+        if name == "--yes" and not isinstance(error.ctx.command, TyperGroup):
+            message += "; this command asks nothing, so leave it out"
+        elif having := _neighbours_with(name, error.ctx):
             message += f"; it belongs to `{'` and `'.join(having)}`"
         elif near:
             message += f"; did you mean {near[0]}?"

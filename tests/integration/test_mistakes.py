@@ -117,7 +117,7 @@ MISTAKES = [
     (
         "sets edit museum --yes",
         USE,
-        "no such option: --yes; it belongs to `rsnotify sets remove`; see rsnotify sets edit",
+        "no such option: --yes; this command asks nothing, so leave it out; see rsnotify sets edit",
     ),
     ("sets add museum --iiif Manifst", USE, "Manifest, Collection, none; did you mean Manifest?"),
     ("sets add museum --privat", USE, "no such option: --privat; did you mean --private?"),
