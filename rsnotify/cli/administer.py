@@ -12,6 +12,7 @@ from typer import Argument, Option
 from rsnotify.cli.options import Commands, Json, Yes, check_choice
 from rsnotify.cli.output import counted, print_done, print_fields, print_json, print_table, size
 from rsnotify.cli.target import HERE, Hub, Search, SetName, SetNames, asked, path_of_set
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 commands = Commands()
@@ -190,9 +191,9 @@ def add_sets(
             if answer.status != CREATED:
                 _check_as_asked(record, chosen)
             if not json:
-                typer.echo(name)
+                echo(name)
             if not json and answer.status != CREATED:
-                typer.echo(f"{name} was there already", err=True)
+                echo(f"{name} was there already", err=True)
     if json:
         print_json(made)
 
@@ -294,9 +295,9 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json(taken)
     elif "at" in taken:
-        typer.echo(f"{counted(taken['resources'], 'resource')} at {taken['at']}")
+        echo(f"{counted(taken['resources'], 'resource')} at {taken['at']}")
     else:
-        typer.echo("The snapshot is being taken; it takes its place when it is complete.", err=True)
+        echo("The snapshot is being taken; it takes its place when it is complete.", err=True)
 
 
 # --- tokens --------------------------------------------------------------------------------------
@@ -417,8 +418,8 @@ def print_secret(token: dict[str, Any], *, json: bool) -> None:
     if json:
         print_json(token)
         return
-    typer.echo(token["token"])
-    typer.echo("Keep it: it is not shown again.", err=True)
+    echo(token["token"])
+    echo("Keep it: it is not shown again.", err=True)
 
 
 # --- subscriptions -------------------------------------------------------------------------------
@@ -496,11 +497,11 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
         print_json(status)
         return
     for line in said_above(status):
-        typer.echo(line)
+        echo(line)
     columns = ("set", "changes", "newest", "resources", "memory", "readers", "behind")
     print_table([row_of_set(found) for found in status["sets"]], columns, json=False)
     for line in said_below(status):
-        typer.echo(line)
+        echo(line)
 
 
 def said_above(status: Mapping[str, Any]) -> Iterator[str]:

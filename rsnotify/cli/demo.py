@@ -18,12 +18,12 @@ from time import time
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import typer
 from aiohttp import web
 from typer import Option
 
 from rsnotify.cli.options import Commands
 from rsnotify.cli.target import HERE, Hub, asked, hub_at, path_of_set
+from rsnotify.cli.terminal import echo
 from rsnotify.documents.documents import robots
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, ChangeKind, render_datetime
@@ -68,8 +68,8 @@ async def demo(
         try:
             collection.base = await _listen(runner, host, port)
             await kept.begin(collection, resources)
-            typer.echo(f"rsnotify demo ready {collection.base}")
-            typer.echo(
+            echo(f"rsnotify demo ready {collection.base}")
+            echo(
                 f"{resources} resources, {rate:g} changes a second; copy them with: "
                 f"rsnotify mirror {collection.base} copy --lag",
                 err=True,

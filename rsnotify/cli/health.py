@@ -11,6 +11,7 @@ from typer import Option
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import print_json
 from rsnotify.cli.target import HERE, Url
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import PROBLEM
 
 commands = Commands()
@@ -31,10 +32,10 @@ def health(
         print_json({"ready": reason is None, "reason": reason})
         raise typer.Exit(int(reason is not None))
     if reason is not None:
-        typer.echo(reason, err=True)
+        echo(reason, err=True)
         raise typer.Exit(1)
     if not quiet:
-        typer.echo("ready")
+        echo("ready")
 
 
 HEALTH_SECONDS = 5.0

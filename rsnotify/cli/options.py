@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from typer import Option
 
 from rsnotify.cli.root import wrong_use
+from rsnotify.cli.terminal import LogLines
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.delete_guard import MAX_DELETE, wrong_percent
 from rsnotify.sd_notify import STOPPING, notify
@@ -249,7 +250,7 @@ class Requests(NamedTuple):
                 handler.setLevel(logging.INFO)
         with wrong_use(OSError, at=f"--log-file {self.log_file}"):
             file = logging.FileHandler(self.log_file)
-        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        file.setFormatter(LogLines("%(asctime)s %(levelname)s %(message)s"))
         logging.getLogger().addHandler(file)
 
 

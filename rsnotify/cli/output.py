@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from rsnotify.cli.terminal import STEERING, echo
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -27,7 +29,7 @@ def json_line(value: object) -> bytes:
     encoded = msgspec.json.encode(value)
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
+    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded.decode()).encode()
 
 
 def print_json(value: object, *, err: bool = False) -> None:
@@ -40,7 +42,7 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         return
     if not sys.stdout.isatty():  # for `cut` and `awk`
         for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
-            typer.echo("\t".join(cells))
+            echo("\t".join(cells))
         return
     from rich.console import Console
 
@@ -81,7 +83,7 @@ def print_fields(fields: dict[str, Any], *, json: bool) -> None:
         return
     width = max(map(len, fields))
     for name, value in fields.items():
-        typer.echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
+        echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
 
 
 def print_found(found: object, lines: Iterable[str], *, json: bool, err: bool = False) -> None:
@@ -90,8 +92,11 @@ def print_found(found: object, lines: Iterable[str], *, json: bool, err: bool = 
     The exit status says it, too: whoever reads the first line only does not change it.
     """
     try:
-        for line in (json_line(found),) if json else lines:
-            typer.echo(line, err=err)
+        if json:
+            print_json(found, err=err)
+            return
+        for line in lines:
+            echo(line, err=err)
     except BrokenPipeError:
         put_aside(2 if err else 1)
 
@@ -106,7 +111,7 @@ def print_done(done: dict[str, Any], words: str, *, json: bool) -> None:
     if json:
         print_json(done)
     else:
-        typer.echo(words, err=True)
+        echo(words, err=True)
 
 
 def counted(number: int, noun: str) -> str:
@@ -127,7 +132,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    text = _STEERING.sub("?", text)
+    text = STEERING.sub("?", text)
     return to_the_minute(text) if sys.stdout.isatty() else text
 
 
@@ -141,8 +146,6 @@ def to_the_minute(text: str) -> str:
     return f"{found[1]} {found[2]} UTC" if found else text
 
 
-_STEERING = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that end a line, or a cell of it, or steer a terminal: a hub may not be ours."""
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")
 
 

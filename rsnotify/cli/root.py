@@ -15,6 +15,7 @@ from typer import Option
 from typer.core import TyperGroup
 
 from rsnotify import __version__
+from rsnotify.cli.terminal import LogLines, for_terminal
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
@@ -171,7 +172,9 @@ def main() -> None:
 
     A reader of stdout that has gone away is no error to speak of: Typer ends quietly by itself.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogLines("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     words = sys.argv[1:]
     if words[:1] == ["help"]:
@@ -328,14 +331,16 @@ def _complain(*problems: str) -> None:
 
 
 def _say(kind: str, *problems: str) -> None:
-    if "--json" in sys.argv:
-        if problems:
-            from rsnotify.cli.output import print_json
-
-            print_json({f"{kind}s": problems}, err=True)
+    if not problems:
         return
+    if "--json" in sys.argv:
+        from rsnotify.cli.output import print_json
+
+        print_json({f"{kind}s": problems}, err=True)
+        return
+    head = typer.style(f"{kind}:", fg="red", bold=True)
     for problem in problems:
-        typer.echo(typer.style(f"{kind}:", fg="red", bold=True) + f" {problem}", err=True)
+        typer.echo(f"{head} {for_terminal(problem)}", err=True)
 
 
 def _print_version(wanted: bool) -> None:

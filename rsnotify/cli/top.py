@@ -20,6 +20,7 @@ from rsnotify.cli.administer import STATUS, row_of_set, said_above, said_below
 from rsnotify.cli.options import Commands
 from rsnotify.cli.output import in_time, print_table, table_of
 from rsnotify.cli.target import HERE, Hub, Search
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.answer import NotAHub
@@ -161,10 +162,10 @@ class Printed:
 
     def show(self, picture: Picture) -> None:
         for line in picture.above:
-            typer.echo(line)
+            echo(line)
         print_table(picture.rows, COLUMNS, json=False)
         for line in picture.below:
-            typer.echo(line)
+            echo(line)
         sys.stdout.flush()
 
     def has_enough(self, seconds: float) -> bool:

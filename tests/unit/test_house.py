@@ -315,7 +315,7 @@ def test_every_version_has_both_its_bounds():
 
 
 SHARED = {"resourcesync", "errors", "gunzip", "__version__"}
-FRAME = {"options", "output", "root", "target", "watched"}
+FRAME = {"options", "output", "root", "target", "terminal", "watched"}
 """What a client knows of the hub; its commands also know the frame of all commands."""
 
 
@@ -360,11 +360,21 @@ def test_every_module_of_commands_is_in_the_table():
     assert named == names
 
 
-def test_a_command_prints_json_that_steers_no_terminal():
-    """By `print_json` or `json_line`, or the table that prints what is found."""
+def test_a_command_prints_nothing_that_steers_a_terminal():
+    """JSON by `print_json` or `json_line`, lines by `echo`; the others print what is made safe."""
     direct = re.compile(r"(?:echo|say)\(\s*(?:msgspec\.)?json\.|yield msgspec\.json")
     printing = [path for path in CODE if "cli" in path.parts or is_command(path)]
     assert [path.name for path in printing if direct.search(path.read_text())] == []
+    by_typer = {path.name for path in printing if "typer.echo(" in path.read_text()}
+    assert by_typer == {
+        "mirror_output.py",  # lines, and JSON of many at once
+        "output.py",  # JSON
+        "relay.py",  # SQL
+        "root.py",  # errors, in colours
+        "serve.py",  # its own settings and address
+        "subscribe.py",  # XML, too
+        "terminal.py",
+    }
 
 
 OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named

@@ -1,11 +1,13 @@
 """The tables of the command line in a narrow terminal."""
 
 import json
+import logging
 import sys
 
 import pytest
 
-from rsnotify.cli.output import json_line, print_fields, print_found, print_table
+from rsnotify.cli.output import json_line, print_done, print_fields, print_found, print_table
+from rsnotify.cli.terminal import LogLines, echo
 
 ID = "0123456789abcdef"
 COLUMNS = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
@@ -74,6 +76,19 @@ def test_json_says_the_same_in_characters_that_steer_no_terminal(capsys):
     said = capsys.readouterr().out.splitlines()
     assert [json.loads(line) for line in said] == [[row], row, row]
     assert all(line.isprintable() and "é" in line and "日本" in line for line in said)
+
+
+def test_lines_for_people_and_logs_steer_no_terminal(capsys):
+    stranger = "http://é.example/\x1b[2J\x7f\x85\x9b31m\u061c\u200f\u202e\u2066\r"
+    shown = "http://é.example/?[2J???31m?????"
+    echo(f"{stranger}\n\t日本")
+    print_found(None, [stranger], json=False)
+    print_done({}, stranger, json=False)
+    record = logging.LogRecord("a", logging.INFO, "", 0, "%s is away", (stranger,), None)
+    assert LogLines("%(message)s").format(record) == f"{shown} is away"
+    said = capsys.readouterr()
+    assert said.out.splitlines() == [shown, "\t日本", shown]
+    assert said.err.splitlines() == [shown]
 
 
 def test_json_in_ascii_is_as_it_was():

@@ -34,6 +34,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import Say, WorkPace, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, token_of_source
+from rsnotify.cli.terminal import echo
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, StepVerdict, judge, worst
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
@@ -327,14 +328,14 @@ class Running:
             except TryAgain as error:  # a hub that is away may come back
                 if once:
                     raise
-                typer.echo(f"{error.detail}; it will be tried until it succeeds", err=True)
+                echo(f"{error.detail}; it will be tried until it succeeds", err=True)
             is_well = await self._work(bridges, once=once)
         finally:
             self._report()
             await bridges.close()
         for each in bridges.bridges:
             facts, known = each.state.facts, counted(each.state.known, "resource")
-            typer.echo(f"{each.name}: {known}, {done_of(facts.loaded, facts.published)}")
+            echo(f"{each.name}: {known}, {done_of(facts.loaded, facts.published)}")
         return 0 if is_well else 1
 
     async def _work(self, bridges: Bridges, *, once: bool) -> bool:
@@ -344,7 +345,7 @@ class Running:
             try:
                 if once:
                     return await bridges.once()
-                typer.echo(f"rsnotify bridge ready, {counted(len(bridges.bridges), 'bridge')}")
+                echo(f"rsnotify bridge ready, {counted(len(bridges.bridges), 'bridge')}")
                 notify(READY)
                 await asyncio.gather(bridges.keep(), self._keep_reporting())
             finally:
@@ -480,9 +481,9 @@ def let_through(state: Path, source: str | None, set_name: str | None) -> int:
         for each in held:
             each.release()
             what = (each.facts.held or "").partition(";")[0]
-            typer.echo(f"{each.source} to {each.set_name}: let through: {what}")
+            echo(f"{each.source} to {each.set_name}: let through: {what}")
     if not held:
-        typer.echo("nothing is held back", err=True)
+        echo("nothing is held back", err=True)
     return 0 if held else 1
 
 

@@ -32,6 +32,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import WorkPace, counted, print_json, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import Fault, InvalidSettings, Rejected, TryAgain
 from rsnotify.gunzip import MAGIC, BrokenGzip, Gunzip
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
@@ -238,7 +239,7 @@ def publish_all(
         print_json(accepted)
     else:
         at = " at" if accepted.accepted == 1 else ", the last at"
-        typer.echo(f"accepted {counted(accepted.accepted, 'change')}{at} {accepted.until}")
+        echo(f"accepted {counted(accepted.accepted, 'change')}{at} {accepted.until}")
 
 
 def _refusal(error: Rejected, body: PublishBody, done: int) -> Rejected:
@@ -416,6 +417,6 @@ def publish_between(
         except TimeoutError as error:
             raise TryAgain(str(error)) from None
         counters = publisher.counters
-    typer.echo(f"accepted {counted(counters.published, 'change')} between {old} and {new}")
+    echo(f"accepted {counted(counters.published, 'change')} between {old} and {new}")
     if counters.refused:
         raise Rejected(f"the hub refused {counters.refused} of them; see above")

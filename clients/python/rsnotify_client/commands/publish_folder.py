@@ -17,11 +17,11 @@ from typing import IO, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-import typer
 
 from rsnotify.cli.output import counted
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import hub_at
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.commands.relay import rung_by_signals
 from rsnotify_client.commands.resources import LoadedFiles
@@ -107,7 +107,7 @@ class Publishing:
         self._found.clear()
         counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
         loaded = counted(outcome["resources"], "resource")
-        typer.echo(f"loaded {loaded}: {_counted(Counter(counts))}")
+        echo(f"loaded {loaded}: {_counted(Counter(counts))}")
 
     def _write_resources(self, file: "IO[bytes]") -> None:
         for loc, fields in self.folder.resources():
@@ -126,7 +126,7 @@ class Publishing:
             relay.flush(FLUSH_SECONDS)
         except (TimeoutError, OutboxError) as error:
             raise TryAgain(f"{error}; the next run publishes them") from None
-        typer.echo(f"{counted(look.files, 'file')}: {_counted(self._found)}")
+        echo(f"{counted(look.files, 'file')}: {_counted(self._found)}")
         problems = _problems(look)
         if self.refused:
             problems.append(f"the hub refused {counted(len(self.refused), 'change')}; see above")
@@ -149,7 +149,7 @@ class Publishing:
 
     def watch(self, relay: Relay) -> None:
         ended = rung_by_signals()
-        typer.echo(f"rsnotify publish ready, watching {self.options.folder}")
+        echo(f"rsnotify publish ready, watching {self.options.folder}")
         pause = 0.0
         while not ended.wait(pause):
             began = time.monotonic()

@@ -27,6 +27,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
+from rsnotify.cli.terminal import echo
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.sd_notify import READY, STATUS, STOPPING, notify
@@ -232,7 +233,7 @@ def run(relay: Relay, database: str, numbers: Numbers) -> None:
     count = partial(numbers_of, relay, database)
     with relay:
         numbers.write(count)
-        typer.echo(f"rsnotify relay ready, {waiting} waiting")
+        echo(f"rsnotify relay ready, {waiting} waiting")
         notify(f"{READY}\n{STATUS}{waiting} waiting")
         while not ended.wait(LOOK_SECONDS):
             notify(f"{STATUS}{relay.counters.published} published")
@@ -265,7 +266,7 @@ def drop_set(outbox: OutboxTable, database: str, set_name: str, *, must_ask: boo
         question = f"Drop {counted(count, 'change')} of {set_name}, unpublished?"
         typer.confirm(question, abort=True)
     dropped = outbox.drop(set_name)
-    typer.echo(f"{counted(dropped, 'change')} of {set_name} dropped", err=True)
+    echo(f"{counted(dropped, 'change')} of {set_name} dropped", err=True)
 
 
 def forget_set(outbox: OutboxTable, database: str, set_name: str) -> None:
@@ -273,7 +274,7 @@ def forget_set(outbox: OutboxTable, database: str, set_name: str) -> None:
     if not outbox.forget_refused(set_name):
         where = without_password(database)
         raise InvalidSettings(f"no change of the set {set_name!r} was refused, says {where}")
-    typer.echo(f"what was refused of {set_name} is forgotten", err=True)
+    echo(f"what was refused of {set_name} is forgotten", err=True)
 
 
 @contextmanager

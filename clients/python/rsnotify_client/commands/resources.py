@@ -29,6 +29,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import Say, WorkPace, print_fields, print_json, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.gunzip import MAGIC
 from rsnotify_client.commands.places import WrittenFile, WrittenFiles, check_is_no_table
@@ -124,7 +125,7 @@ def position(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
     if json:
         print_json({"position": found})
     else:
-        typer.echo(found)
+        echo(found)
 
 
 @resources.command("show")
@@ -239,11 +240,11 @@ def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
         print_json(outcome)
         return
     for name in COUNTS:
-        typer.echo(f"{name:10}{outcome[name]:>10}")
+        echo(f"{name:10}{outcome[name]:>10}")
     for each in outcome.get("first", ()):
-        typer.echo(f"{each['change']}: {each['loc']}")
+        echo(f"{each['change']}: {each['loc']}")
     if outcome.get("refused"):
-        typer.echo(outcome["refused"], err=True)
+        echo(outcome["refused"], err=True)
     elif outcome["stage"] == "done":
         published = "the differences are" if outcome["published"] else "nothing is"
-        typer.echo(f"loaded; {published} published", err=True)
+        echo(f"loaded; {published} published", err=True)

@@ -22,6 +22,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import json_line
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName, checked_address
+from rsnotify.cli.terminal import for_terminal
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import CHANGE_TYPES, Position
 from rsnotify.resourcesync.notification import Kind
@@ -142,7 +143,7 @@ def as_lines(received: Received) -> Iterator[str]:
     for change in received.changes:
         what = f"{change.change} {change.capability}" if change.capability else change.change
         when = change.datetime or (change.lastmod if received.is_state else None)
-        yield f"{when}  {'state' if received.is_state else what}  {change.loc}"
+        yield for_terminal(f"{when}  {'state' if received.is_state else what}  {change.loc}")
 
 
 def as_json(received: Received) -> Iterator[str]:

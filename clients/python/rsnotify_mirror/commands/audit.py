@@ -22,6 +22,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import WorkPace, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_for_source
+from rsnotify.cli.terminal import echo
 from rsnotify.cli.watched import Numbers
 from rsnotify.errors import Rejected
 from rsnotify_client.network import Network
@@ -62,7 +63,7 @@ async def audit_copy(
     with wrong_use(Rejected):
         found = await look(sample)
         if repair and not found.is_in_sync:
-            typer.echo("before the repair", err=True)
+            echo("before the repair", err=True)
             print_audit(found, json=False, err=True)
             await repair_copy(
                 *(source, directory, found),
@@ -74,7 +75,7 @@ async def audit_copy(
             before, found = found.findings, await look(None)
             found.repaired = [each for each in before if each not in found.findings]
             if not json:
-                typer.echo("after the repair")
+                echo("after the repair")
     numbers.write(partial(metrics_of, directory, found))
     print_audit(found, json=json)
     raise typer.Exit(0 if found.is_in_sync else 1)
@@ -117,7 +118,7 @@ async def _look(
 
 def _say_skipped(event: Event) -> None:
     if event.event == "skipped":
-        typer.echo(f"skipped: {event.problem}", err=True)
+        echo(f"skipped: {event.problem}", err=True)
 
 
 def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:

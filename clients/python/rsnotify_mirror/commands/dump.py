@@ -15,6 +15,7 @@ from typer import Argument, Option
 from rsnotify.cli.options import Base, Commands, Json, parse_size
 from rsnotify.cli.output import WorkPace, counted, print_json, progress, size
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
@@ -161,7 +162,7 @@ def _window(copy: Path, zipped: Path, after: str) -> None:
         raise typer.BadParameter(f"--from: {error}") from None
     with progress(f"packing what has changed since {moment}") as show:
         count = make_window(copy, zipped, moment, WorkPace(show, "changes packed:"))
-    typer.echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
+    echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
 
 
 def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
@@ -180,15 +181,15 @@ def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
         print_json(found)
         return
     for problem in dumped.problems:
-        typer.echo(f"left out: {problem}", err=True)
+        echo(f"left out: {problem}", err=True)
     if not packages:
-        typer.echo("the copy has no resource: there is no Resource Dump", err=True)
+        echo("the copy has no resource: there is no Resource Dump", err=True)
         return
     if made is None:
-        typer.echo(f"nothing has changed: the dump of {newest and newest.at} stays", err=True)
+        echo(f"nothing has changed: the dump of {newest and newest.at} stays", err=True)
         return
     new = [each for each in made.packages if each.name.startswith(made.name)]
-    typer.echo(
+    echo(
         f"{counted(resources, 'resource')} of {made.at} in {counted(len(made.packages), 'package')}"
         f", {len(new)} of them new",
         err=True,

@@ -49,6 +49,7 @@ from rsnotify.cli.target import (
     token_for_source,
     token_of_source,
 )
+from rsnotify.cli.terminal import echo
 from rsnotify.cli.watched import MaxBehind, Numbers, judge
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.sd_notify import READY, STATUS, notify
@@ -559,7 +560,7 @@ async def _show_plan(
                 _say_planned("fetch", event.loc, event.path, json=json)
             elif event.event in ("skipped", "failed", "trouble"):
                 skipped.append(event)
-                typer.echo(f"{event.event}: {event.problem}", err=True)
+                echo(f"{event.event}: {event.problem}", err=True)
 
         with wrong_use(Rejected), _way_to_all_sets():
             async with AsyncMirror(
@@ -580,7 +581,7 @@ def _say_room(state: State, directory: Path | None, options: Options) -> None:
     room = CopyRoom(disk, options, state.held_bytes())
     to_fetch, left, problem = will_it_fit(state, room)
     known = f"{size(to_fetch)} to fetch, as far as that is known; room for {size(max(0, left))}"
-    typer.echo(problem or known, err=True)
+    echo(problem or known, err=True)
 
 
 def _say_plan(state: State, *, json: bool) -> None:
@@ -598,7 +599,7 @@ def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) ->
     if json:
         print_json({"would": what, "loc": loc, "path": path})
     else:
-        typer.echo(f"would {what} {loc}")
+        echo(f"would {what} {loc}")
 
 
 async def print_content(event: Event, content: bytes | None) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, in_time, json_line, put_aside, size
+from rsnotify.cli.terminal import echo, for_terminal
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
@@ -22,7 +23,7 @@ PROBLEMS_SHOWN = 20
 def say(line: str | bytes, *, err: bool = False) -> None:
     """A line of one of several tasks; if nobody reads it, the command ends, as any other does."""
     try:
-        typer.echo(line, err=err)
+        typer.echo(line if isinstance(line, bytes) else for_terminal(line), err=err)
     except BrokenPipeError:
         put_aside(2 if err else 1)
         raise typer.Exit(1) from None
@@ -54,7 +55,7 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         if event.event == "baseline" and event.listed and not event.resources:
-            typer.echo(named(_none_selected(event), self._shown), err=True)
+            echo(named(_none_selected(event), self._shown), err=True)
         self.is_live = self.is_live or event.event == "live"
         if event.event in ("stored", "deleted"):
             self._changed_at = self._clock()
@@ -148,7 +149,7 @@ async def show(mirror: AsyncMirror, shown: Shown, report: Reporter) -> None:
         if shown.lag:
             _say_lag(mirror.sums, shown)
         elif not shown.json and not shown.quiet and mirror.state.counts()[1]:
-            typer.echo(named(_sum_line(mirror), shown), err=True)
+            echo(named(_sum_line(mirror), shown), err=True)
 
 
 async def _show_bar(mirror: AsyncMirror, report: Reporter) -> None:
@@ -177,16 +178,16 @@ def say_end(mirror: AsyncMirror, shown: Shown) -> None:
         _say_lag(mirror.sums, shown)
     if shown.json or shown.quiet:
         return
-    typer.echo(named(_sum_line(mirror), shown), err=True)
+    echo(named(_sum_line(mirror), shown), err=True)
     if shown.once:
         _say_problems(mirror, shown)
 
 
 def _say_problems(mirror: AsyncMirror, shown: Shown) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
-        typer.echo(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
+        echo(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
     if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
-        typer.echo(named(f"and {more} more failed; --json names them all", shown), err=True)
+        echo(named(f"and {more} more failed; --json names them all", shown), err=True)
 
 
 def _sum_line(mirror: AsyncMirror) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets
@@ -134,7 +135,7 @@ class SetMirrors:
                     if isinstance(error, TryAgain):
                         raise
                     raise InvalidSettings(error.detail) from None
-                typer.echo(f"failed: {error.detail}", err=True)
+                echo(f"failed: {error.detail}", err=True)
                 statuses.append(1)
         return urls, statuses
 
@@ -161,10 +162,10 @@ class SetMirrors:
             return await self.mirror(url, directory, self._token_for(url), self._named_by[url])
         except InvalidSettings as error:
             for problem in error.problems:
-                typer.echo(f"{directory.name}: failed: {problem}", err=True)
+                echo(f"{directory.name}: failed: {problem}", err=True)
             return error.exit_status
         except (Rejected, TryAgain) as error:
-            typer.echo(f"{directory.name}: failed: {error.detail}", err=True)
+            echo(f"{directory.name}: failed: {error.detail}", err=True)
             return 1
         except typer.Exit:
             raise

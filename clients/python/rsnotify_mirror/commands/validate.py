@@ -24,6 +24,7 @@ from rsnotify.cli.options import AS_USUAL, Commands, Json, Requests
 from rsnotify.cli.output import counted, how_far, print_json, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_for_source
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
@@ -174,7 +175,7 @@ def print_one(found: Judged, *, json: bool) -> None:
         print_json(found.violations)
         return
     print_violations(found.violations)
-    typer.echo(f"{found.document}: {found.outcome} ({_named(found)})", err=True)
+    echo(f"{found.document}: {found.outcome} ({_named(found)})", err=True)
 
 
 def print_all(found: Sequence[Judged], *, json: bool) -> None:
@@ -184,7 +185,7 @@ def print_all(found: Sequence[Judged], *, json: bool) -> None:
         return
     for each in found:
         if each.violations:
-            typer.echo(f"{each.document}:")
+            echo(f"{each.document}:")
             print_violations(each.violations, indent="  ")
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("document", overflow="fold")  # whole, however long: it identifies the document
@@ -194,7 +195,7 @@ def print_all(found: Sequence[Judged], *, json: bool) -> None:
         table.add_row(*map(escape, (each.document, _named(each), each.outcome)))
     Console(stderr=True).print(table)
     wrong = sum(each.outcome != "valid" for each in found)
-    typer.echo(f"{len(found)} documents: {len(found) - wrong} valid, {wrong} not", err=True)
+    echo(f"{len(found)} documents: {len(found) - wrong} valid, {wrong} not", err=True)
 
 
 def _named(found: Judged) -> str:
@@ -212,8 +213,8 @@ _EDITIONS = {
 def print_violations(violations: Iterable[Violation], indent: str = "") -> None:
     for violation in violations:
         said = f"{violation.path}: {violation.message} [{violation.clause}]"
-        typer.echo(_wrapped(said, indent, indent + "  "))
-        typer.echo(_wrapped(violation.mend, indent + "    ", indent + "    "))
+        echo(_wrapped(said, indent, indent + "  "))
+        echo(_wrapped(violation.mend, indent + "    ", indent + "    "))
 
 
 def _wrapped(text: str, first: str, others: str) -> str:
@@ -254,18 +255,18 @@ def run_site(url: str, token: Token | None, bounds: Bounds, network: Network, *,
 def _print(found: Inspection, console: Console) -> None:
     for each in found.checked:
         if each.violations:
-            typer.echo(f"{each.document}:")
+            echo(f"{each.document}:")
             print_violations(each.violations, indent="  ")
     console.print(_table(found.checked))
     for each in found.checked:
         if each.note:
-            typer.echo(f"{each.kind} {each.document}: {each.note}", err=True)
+            echo(f"{each.kind} {each.document}: {each.note}", err=True)
     for unchecked in found.unchecked:
-        typer.echo(f"not checked: {unchecked}", err=True)
+        echo(f"not checked: {unchecked}", err=True)
     violations = counted(found.violations, "violation") if found.violations else "no violation"
     checks = counted(len(found.checked), "check")
     more = f", {len(found.unchecked)} not complete" if found.unchecked else ""
-    typer.echo(f"{found.site}: {violations} in {checks}{more}", err=True)
+    echo(f"{found.site}: {violations} in {checks}{more}", err=True)
 
 
 def _table(found: Sequence[Checked]) -> Table:

@@ -11,6 +11,7 @@ from typer import Argument, Option
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
+from rsnotify.cli.terminal import echo
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
 from rsnotify_mirror.disk import Disk
@@ -90,6 +91,6 @@ def _write(kept: Versions, moment: Position, out: Path) -> int:
                 missing.append(each.loc)
         disk.sweep(list)
     for loc in missing:
-        typer.echo(f"left out: {loc}: its file is not there, or another has its place", err=True)
-    typer.echo(f"{out}: {counted(written, 'resource')} of {moment}", err=True)
+        echo(f"left out: {loc}: its file is not there, or another has its place", err=True)
+    echo(f"{out}: {counted(written, 'resource')} of {moment}", err=True)
     return 1 if missing else 0
