@@ -36,6 +36,7 @@ FILE = "RSNOTIFY_TOKEN_FILE"
 ADMIN = "RSNOTIFY_ADMIN_TOKEN"
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 SOURCE = "RSNOTIFY_SOURCE_TOKEN"
+SOURCE_FILE = "RSNOTIFY_SOURCE_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
 
@@ -98,7 +99,10 @@ def token_for_source(url: str) -> Token | None:
 
 def token_of_source() -> Token | None:
     """The token for a Source where RSNOTIFY_TOKEN is the one for the hub."""
-    return _checked_token(os.environ.get(SOURCE), SOURCE)
+    for name in (SOURCE, SOURCE_FILE):
+        if os.environ.get(name):
+            return _token_in(name)
+    return None
 
 
 def _is_for(url: str, *, is_ours: bool) -> bool:
@@ -129,10 +133,10 @@ def _token_in(name: str) -> Token | None:
     value = os.environ[name]
     if name == ADMIN_FILE:
         return _read_token(Path(value), name)
-    if name != FILE:
+    if name not in (FILE, SOURCE_FILE):
         return _checked_token(value, name)
-    if not _read_token(Path(value), FILE):
-        raise InvalidSettings(f"{FILE}={value!r}: it is empty")
+    if not _read_token(Path(value), name):
+        raise InvalidSettings(f"{name}={value!r}: it is empty")
     return TokenFile(value)
 
 

@@ -30,7 +30,9 @@ OF_CLIENTS = frozenset(
         "CONTACT",
         "DATABASE",
         "SOURCE_TOKEN",
+        "SOURCE_TOKEN_FILE",
         "TOKEN",
+        "TOKEN_FILE",
         "URL",
     )
 )

@@ -1,5 +1,6 @@
 """Settings: where they come from, and what is said about those that are wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,10 @@ def test_what_the_commands_read_is_no_problem_to_the_hub():
     ("name", "said"),
     [
         ("RSNOTIFY_TOKN", "RSNOTIFY_TOKN is no setting; did you mean RSNOTIFY_TOKEN?"),
-        ("RSNOTIFY_TOKEN_FILE", "RSNOTIFY_TOKEN_FILE is no setting; did you mean RSNOTIFY_ADMIN_"),
+        (
+            "RSNOTIFY_TOKEN_FIL",
+            "RSNOTIFY_TOKEN_FIL is no setting; did you mean RSNOTIFY_TOKEN_FILE?",
+        ),
         ("RSNOTIFY_ZZZZ", "RSNOTIFY_ZZZZ is no setting; see docs/reference/settings.md"),
     ],
 )
@@ -148,6 +152,13 @@ def test_what_no_command_reads_is_named_with_what_may_be_meant(name, said):
 )
 def test_what_a_hub_a_command_or_a_hook_has_is_not_misspelt(name):
     assert misspelt({name: "x"}) == []
+
+
+def test_no_variable_of_the_page_is_misspelt():
+    page = Path(__file__).parents[2] / "docs/reference/settings.md"
+    names = set(re.findall(r"^\| `(RSNOTIFY_[A-Z_]+)`", page.read_text(), re.MULTILINE))
+    assert {"RSNOTIFY_TOKEN_FILE", "RSNOTIFY_PORT"} < names
+    assert misspelt(dict.fromkeys(names, "x")) == []
 
 
 def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong():

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the commands are given: nothing is set, and a hub keeps its data there."""
     for name in (
         *("RSNOTIFY_URL", "RSNOTIFY_TOKEN", "RSNOTIFY_TOKEN_FILE", "RSNOTIFY_ADMIN_TOKEN"),
-        *("RSNOTIFY_ADMIN_TOKEN_FILE", "RSNOTIFY_SOURCE_TOKEN"),
+        *("RSNOTIFY_ADMIN_TOKEN_FILE", "RSNOTIFY_SOURCE_TOKEN", "RSNOTIFY_SOURCE_TOKEN_FILE"),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -195,7 +195,8 @@ def test_the_page_names_each_variable_that_may_have_a_token():
     table = page.partition("\n## Where the commands and clients take it from\n")[2].partition(
         "\n\n**"
     )[0]
-    for each in (target.OURS, target.FILE, target.ADMIN, target.ADMIN_FILE, target.SOURCE):
+    ours = (target.OURS, target.FILE, target.ADMIN, target.ADMIN_FILE)
+    for each in (*ours, target.SOURCE, target.SOURCE_FILE):
         assert f"`{each}`" in table
 
 
@@ -229,6 +230,24 @@ def test_a_file_that_is_named_is_read_anew_when_it_is_asked(tmp_path, monkeypatc
     assert callable(token_for_source(HERE))
     monkeypatch.setenv("RSNOTIFY_TOKEN", "given")
     assert credential_for(HERE, Path("data"))[0] == token_for_source(HERE) == "given"
+
+
+def test_a_source_has_a_file_of_its_own_which_is_read_anew_too(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    monkeypatch.setenv("RSNOTIFY_SOURCE_TOKEN_FILE", str(file))
+    monkeypatch.setenv("RSNOTIFY_TOKEN", "ours")
+    token = token_for_source(ELSEWHERE)
+    assert callable(token)
+    assert token() == "first"
+    file.write_text("second\n")
+    assert token() == "second"
+    monkeypatch.setenv("RSNOTIFY_SOURCE_TOKEN", "given")
+    assert token_for_source(ELSEWHERE) == "given"
+    monkeypatch.delenv("RSNOTIFY_SOURCE_TOKEN")
+    file.write_text("\n")
+    with pytest.raises(InvalidSettings, match=f"RSNOTIFY_SOURCE_TOKEN_FILE='{file}': it is empty"):
+        token_for_source(ELSEWHERE)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"a\nb", b"\xff"])
