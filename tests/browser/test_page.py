@@ -360,6 +360,7 @@ async def test_what_has_no_column_on_a_narrow_screen_stands_below_the_name(
         row = page.locator("#overview tr", has=page.locator(f"a:text-is('{set_name}')"))
         words, small_line = row.get_by_text("2 resources · 0 readers"), row.get_by_role("img")
         await expect(words).to_have_count(1)
+        await page.click(".order:text-is('Changes today')")
         for width, is_in_words in (
             (390, True),
             (480, True),
@@ -372,7 +373,18 @@ async def test_what_has_no_column_on_a_narrow_screen_stands_below_the_name(
             await expect(row.locator("td").nth(2)).to_be_visible(visible=not is_in_words)
             await expect(small_line).to_have_count(1)
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert await page.locator(".order:visible").evaluate_all(BROKEN_WORDS) == []
             await no_violations(page)
+
+
+BROKEN_WORDS = """
+(heads) => heads.flatMap((head) => [...head.firstChild.data.matchAll(/\\S+/g)].filter((word) => {
+  const range = document.createRange();
+  range.setStart(head.firstChild, word.index);
+  range.setEnd(head.firstChild, word.index + word[0].length);
+  return range.getClientRects().length > 1;
+}).map(String))
+"""
 
 
 async def set_names(page: Page) -> list[str]:
