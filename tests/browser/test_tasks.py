@@ -120,9 +120,10 @@ async def test_share_what_happened_between_two_hours(newcomer, museum):
 
 
 def hours_around(at: datetime) -> Iterator[str]:
-    """The two words on the line of time between which a moment lies."""
-    first = at.replace(hour=at.hour // 3 * 3, minute=0)
-    for each in (first, first + timedelta(hours=3)):
+    """Two words on the line of time; between their middles, which are after the hour, it lies."""
+    before = at - timedelta(minutes=45)
+    first = before.replace(hour=before.hour // 3 * 3, minute=0)
+    for each in (first, first + timedelta(hours=6)):
         yield f"{each:%H:%M}" if each.hour else f"{each.day} {each:%b}"
 
 
