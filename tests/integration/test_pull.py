@@ -222,6 +222,7 @@ async def test_a_source_description_names_as_many_sets_as_a_document_may_have(cl
         assert (await pulling.get(DESCRIPTION)).body.count(b"<sitemap>") == parts
 
 
+@pytest.mark.evidence
 async def test_fewer_sets_with_long_addresses_have_several_source_descriptions(client):
     described_by = "http://example.com/".ljust(URI_CHARACTERS, "&")
     async with Pulling(client) as pulling:
