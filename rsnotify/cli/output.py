@@ -42,7 +42,7 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         return
     if not sys.stdout.isatty():  # for `cut` and `awk`
         for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
-            echo("\t".join(cells))
+            typer.echo("\t".join(cells))
         return
     from rich.console import Console
 

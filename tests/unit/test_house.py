@@ -368,7 +368,7 @@ def test_a_command_prints_nothing_that_steers_a_terminal():
     by_typer = {path.name for path in printing if "typer.echo(" in path.read_text()}
     assert by_typer == {
         "mirror_output.py",  # lines, and JSON of many at once
-        "output.py",  # JSON
+        "output.py",  # JSON, and tables with tabs
         "relay.py",  # SQL
         "root.py",  # errors, in colours
         "serve.py",  # its own settings and address

@@ -78,17 +78,24 @@ def test_json_says_the_same_in_characters_that_steer_no_terminal(capsys):
     assert all(line.isprintable() and "é" in line and "日本" in line for line in said)
 
 
-def test_lines_for_people_and_logs_steer_no_terminal(capsys):
-    stranger = "http://é.example/\x1b[2J\x7f\x85\x9b31m\u061c\u200f\u202e\u2066\r"
-    shown = "http://é.example/?[2J???31m?????"
-    echo(f"{stranger}\n\t日本")
+def test_lines_for_people_and_logs_steer_no_terminal_and_end_where_we_end_them(capsys):
+    stranger = "http://é.example/\x1b[2J\x7f\x85\x9b31m\u061c\u200f\u202e\u2066\r\nIN SYNC\t"
+    shown = "http://é.example/?[2J???31m??????IN SYNC?"
+    echo(stranger)
     print_found(None, [stranger], json=False)
     print_done({}, stranger, json=False)
-    record = logging.LogRecord("a", logging.INFO, "", 0, "%s is away", (stranger,), None)
-    assert LogLines("%(message)s").format(record) == f"{shown} is away"
     said = capsys.readouterr()
-    assert said.out.splitlines() == [shown, "\t日本", shown]
+    assert said.out.splitlines() == [shown, shown]
     assert said.err.splitlines() == [shown]
+    try:
+        raise ValueError(stranger)
+    except ValueError:
+        raised = sys.exc_info()
+    record = logging.LogRecord("a", logging.INFO, "", 0, "%s is away", (stranger,), raised)
+    first, second, *_, last = LogLines("%(message)s").format(record).split("\n")
+    assert first == f"{shown} is away"
+    assert second == "Traceback (most recent call last):"
+    assert last.isprintable()
 
 
 def test_json_in_ascii_is_as_it_was():

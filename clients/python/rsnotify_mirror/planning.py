@@ -123,7 +123,7 @@ class Planner:
         self._known: Timeline | None = None  # what the lists have had since the first reading
         self._extent: tuple[Position, Position] | None = None  # of the Change Lists, as recorded
         self._until_read_again: asyncio.Timeout | None = None  # while it follows
-        self._was_known = False  # before this run
+        self._was_known = False  # when it was last looked for
         self._is_missing = False  # though it was read before; how often in a row
         self._times_missing = 0
         self._was_set_back = False  # by its Change Lists, which the next baseline is to know

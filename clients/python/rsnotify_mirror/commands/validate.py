@@ -213,14 +213,16 @@ _EDITIONS = {
 def print_violations(violations: Iterable[Violation], indent: str = "") -> None:
     for violation in violations:
         said = f"{violation.path}: {violation.message} [{violation.clause}]"
-        echo(_wrapped(said, indent, indent + "  "))
-        echo(_wrapped(violation.mend, indent + "    ", indent + "    "))
+        further = indent + "  "
+        mend = _wrapped(violation.mend, further + "  ", further + "  ")
+        for line in (*_wrapped(said, indent, further), *mend):
+            echo(line)
 
 
-def _wrapped(text: str, first: str, others: str) -> str:
+def _wrapped(text: str, first: str, others: str) -> Sequence[str]:
     """As wide as the terminal; whole where a program reads it. An address is never broken."""
     if not sys.stdout.isatty():
-        return first + text
+        return [first + text]
     width = shutil.get_terminal_size().columns
     lines = textwrap.TextWrapper(
         width,
@@ -229,7 +231,7 @@ def _wrapped(text: str, first: str, others: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return lines.fill(text)
+    return lines.wrap(text)
 
 
 def run_site(url: str, token: Token | None, bounds: Bounds, network: Network, *, json: bool) -> int:

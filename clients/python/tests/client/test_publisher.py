@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from netrc import netrc
 from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -765,15 +764,16 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
     assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
-def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
+def check_a_fork_amid(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, url: str) -> None:
+    """A process that forks while its sender is in this function for the first time."""
     begun: list[bool] = []  # an event has a lock, which the child would inherit locked
     may_end: list[bool] = []
-    make = ssl.create_default_context
+    make = getattr(module, name)
 
-    def slow() -> ssl.SSLContext:
+    def slow(*given: Any) -> Any:
         begun.append(True)
         eventually(lambda: may_end)
-        return make()
+        return make(*given)
 
     def child() -> None:
         signal.alarm(10)
@@ -781,43 +781,26 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
         with suppress(TryAgain):
             publisher.publish("a", [], timeout=0.001)
 
-    monkeypatch.setattr(ssl, "create_default_context", slow)
-    publisher = Publisher("https://127.0.0.1:9")
+    monkeypatch.setattr(module, name, slow)
+    publisher = Publisher(url)
     publisher.updated("a", "1")
     eventually(lambda: begun)
     assert in_child(child) == 0
     may_end.append(True)
     with pytest.raises(TimeoutError):
         publisher.close(0)
+
+
+def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
+    check_a_fork_amid(monkeypatch, ssl, "create_default_context", "https://127.0.0.1:9")
 
 
 def test_a_fork_amid_the_first_look_at_a_netrc_never_hangs_the_child(monkeypatch, tmp_path):
     """In Python 3.11 a `cached_property` has a lock, which the child would inherit locked."""
-    begun: list[bool] = []
-    may_end: list[bool] = []
-
-    def slow(path: str) -> netrc:
-        begun.append(True)
-        eventually(lambda: may_end)
-        return netrc(path)
-
-    def child() -> None:
-        signal.alarm(10)
-        may_end.append(True)
-        with suppress(TryAgain):
-            publisher.publish("a", [], timeout=0.001)
-
     logins = tmp_path / "netrc"
     logins.touch()
     monkeypatch.setenv("NETRC", str(logins))
-    monkeypatch.setattr(network, "netrc", slow)
-    publisher = Publisher("http://127.0.0.1:9")
-    publisher.updated("a", "1")
-    eventually(lambda: begun)
-    assert in_child(child) == 0
-    may_end.append(True)
-    with pytest.raises(TimeoutError):
-        publisher.close(0)
+    check_a_fork_amid(monkeypatch, network, "netrc", "http://127.0.0.1:9")
 
 
 @pytest.mark.timeout(20)  # without a limit of its own a request has 40 s

@@ -17,7 +17,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Link, Md, render_d
 from rsnotify_mirror import mirror, planning
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
-from rsnotify_mirror.plan import Options
+from rsnotify_mirror.plan import SOURCE_BACKOFF, Options
 from rsnotify_mirror.report import CopyStatus, Event, status_of
 from rsnotify_mirror.state import State
 from tests.support.running import until
@@ -210,6 +210,12 @@ async def test_an_end_that_has_not_come_is_said_and_nothing_is_passed_over_until
             lambda: [each.event for each in following.events].count("live") > lives
         )  # it is read again, and whole
     assert await following.is_in_sync()
+
+
+@pytest.mark.parametrize(("failures", "most"), [(0, 10), (1, 20), (4, 160), (5, 300), (99, 300)])
+def test_a_source_that_is_not_there_is_looked_for_as_often_as_the_page_says(failures, most):
+    assert SOURCE_BACKOFF.seconds(failures, 0.0) == most / 2
+    assert SOURCE_BACKOFF.seconds(failures, 1.0) == most
 
 
 @pytest.fixture

@@ -240,12 +240,12 @@ async def test_an_address_that_never_had_a_document_is_a_mistake(source, copy, p
 
 @pytest.mark.parametrize("option", ["--dry-run", "--once"])
 async def test_a_name_of_a_strangers_steers_no_terminal(source, copy, option):
-    """It may have what turns the rest of a line round, or is a command to a terminal."""
+    """It may have what ends a line, turns the rest round, or is a command to a terminal."""
     source.list_resources()
     listed = source.documents["/resourcelist.xml"]
-    entry = f"<url><loc>{source.loc('x')}&#x9b;2J\u202ey</loc></url></urlset>".encode()
+    entry = f"<url><loc>{source.loc('x')}&#x9b;2J\u202ey&#10;IN SYNC</loc></url></urlset>".encode()
     source.documents["/resourcelist.xml"] = listed.replace(b"</urlset>", entry)
     ended = await rsnotify("mirror", source.url + CAPABILITIES, str(copy), option)
     shown = ended.out + ended.err
-    assert "/x?2J?y" in shown
+    assert "/x?2J?y?IN SYNC" in shown
     assert all(line.isprintable() for line in shown.split("\n")), shown
