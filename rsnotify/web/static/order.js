@@ -12,20 +12,24 @@ export const lastFirst = (one, other) => names.compare(other.newest ?? "", one.n
 /** `columns` are `[title, compare]`, or a title alone where nothing can be ordered; `chosen` is called after a press. */
 export function ordering(columns, newest, chosen) {
   let [by, isReversed] = [newest, false];
+  let isNew = false; // the order was chosen, and nothing is arranged in it yet
   const heads = columns.map((column, at) => (typeof column === "string" ? column
     : make.button({ type: "button", className: "order", onclick: () => choose(at) }, column[0])));
 
   function choose(at) {
     isReversed = at === by && !isReversed;
     by = at;
+    isNew = true;
     chosen();
   }
 
-  /** In the chosen order. While a hand is on the table, those that are there stay where they are. */
+  /** In the chosen order. While a hand is on the table, those that are there stay where they are; but a new order comes
+   * first, also for who has moved on from its head meanwhile. */
   function arranged(items, body, isHeld = body.matches(":hover, :focus-within")) {
     const compare = columns[by][1];
-    const places = new Map(isHeld ? [...body.rows].map(({ name }, at) => [name, at]) : []);
+    const places = new Map(isHeld && !isNew ? [...body.rows].map(({ name }, at) => [name, at]) : []);
     const placeOf = ({ name }) => places.get(name) ?? body.rows.length;
+    isNew = false;
     [...body.parentElement.tHead.rows[0].cells].forEach((head, at) => {
       head.ariaSort = at !== by ? null : (at === NAME) === isReversed ? "descending" : "ascending";
     });
