@@ -137,10 +137,13 @@ def _server(folder: Path, binary: str | None) -> RedisServer:
 
 
 async def _meet(running: RunningCluster) -> None:
+    """Each begins with an epoch of its own, also who will be a replica: a master that must take a
+    new one, as another has the same, and is killed before all know of it, is never replaced."""
     for number, server in enumerate(running.servers[:MASTERS]):
         begin, end = SLOTS * number // MASTERS, SLOTS * (number + 1) // MASTERS - 1
         await running.say(server, "CLUSTER", "ADDSLOTSRANGE", begin, end)
-        await running.say(server, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+    for epoch, server in enumerate(running.servers, 1):
+        await running.say(server, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
     try:
         await until(lambda: _have_met(running))
     except TimeoutError:
