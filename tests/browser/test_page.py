@@ -761,6 +761,26 @@ COLOUR = """(name) => {
 }"""
 
 
+async def has_the_colour(page: Page, where: str, name: str) -> None:
+    await expect(page.locator(where)).to_have_css("color", await page.evaluate(COLOUR, name))
+
+
+async def test_what_was_ended_by_hand_is_shown_neither_as_good_nor_as_bad(page, set_name):
+    await page.click("#cut")
+    await expect(page.locator("#work")).to_contain_text("Cut.")
+    await has_the_colour(page, "#work", "soft")
+    await page.click("#cut")
+    await expect(page.locator("#work")).to_contain_text("Connected again.")
+    await has_the_colour(page, "#work", "good")
+    await view(page, "Debugger")
+    await page.click("#connection button:text-is('Connect')")
+    await expect(page.locator("#connection-state")).to_contain_text("connected")
+    await has_the_colour(page, "#connection-state", "good")
+    await page.click("#disconnect")
+    await expect(page.locator("#connection-state")).to_have_text("ended: disconnected")
+    await has_the_colour(page, "#connection-state", "soft")
+
+
 async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(page, page_hub, set_name):
     await page_hub.publish("http://example.com/1", set_name=set_name)  # the landing has the newest
     is_let_in = asyncio.Event()
@@ -769,29 +789,26 @@ async def test_what_is_only_beginning_is_shown_neither_as_good_nor_as_bad(page, 
         await is_let_in.wait()
         await route.continue_()
 
-    async def has_the_colour(where: str, name: str) -> None:
-        await expect(page.locator(where)).to_have_css("color", await page.evaluate(COLOUR, name))
-
     await page.route(f"**/channels/{set_name}/*", later)
     await page.reload()
     await expect(page.locator("#health")).to_have_text("connecting…")
-    await has_the_colour("#health", "soft")
+    await has_the_colour(page, "#health", "soft")
     is_let_in.set()
     await expect(page.locator("#health")).to_have_text("live")
-    await has_the_colour("#health", "good")
+    await has_the_colour(page, "#health", "good")
     is_let_in.clear()
     await view(page, "Debugger")
     await page.select_option("[name=transport]", "sse")
     await page.click("#connection button:text-is('Connect')")
     await expect(page.locator("#connection-state")).to_have_text("connecting…")
-    await has_the_colour("#connection-state", "soft")
+    await has_the_colour(page, "#connection-state", "soft")
     await view(page, "Overview")
     await page.get_by_label(f"Follow {set_name}").click()
     await expect(page.locator("#line-says")).to_have_text(f"Connecting to {set_name}…")
-    await has_the_colour("#line-says", "soft")
+    await has_the_colour(page, "#line-says", "soft")
     is_let_in.set()
     await expect(page.locator("#line-says")).to_contain_text("follows")
-    await has_the_colour("#line-says", "good")
+    await has_the_colour(page, "#line-says", "good")
 
 
 @pytest.mark.parametrize("transport", ["websocket", "sse"])

@@ -54,7 +54,7 @@ function ended({ message, closeCode, status }, isBad = true) {
   disconnect.disabled = true;
   if (cursor) position.value = cursor;
   choose();
-  say(state, `ended${code ? ` with ${code}` : ""}: ${message}`, isBad);
+  say(state, `ended${code ? ` with ${code}` : ""}: ${message}`, isBad, true);
 }
 
 function frame(text) {

@@ -136,9 +136,9 @@ export async function toClipboard(text, copy, shown) {
   setTimeout(() => { copy.textContent = before; }, 2000);
 }
 
-/** What ends in “…” still goes on: it is neither good nor bad. */
-export function say(place, text, isBad = false) {
+/** What only begins, as what ends in “…”, and what has ended, as it was meant to, is neither good nor bad: it waits. */
+export function say(place, text, isBad = false, waits = text.endsWith("…")) {
   place.textContent = text;
   place.classList.toggle("bad", isBad);
-  place.classList.toggle("waits", !isBad && text.endsWith("…"));
+  place.classList.toggle("waits", !isBad && waits);
 }

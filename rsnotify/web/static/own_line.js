@@ -54,7 +54,7 @@ export function ownLine(name, { picture, dots, own, others, cut, missing, work, 
       missed = 0;
       missing.textContent = "cut";
       following.cut();
-      say(work, "Cut. Changes go on without this page, and wait for it in the hub.");
+      say(work, "Cut. Changes go on without this page, and wait for it in the hub.", false, true);
       return;
     }
     closing = { from: following.cursor, begun: performance.now(), count: 0 };
