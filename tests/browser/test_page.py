@@ -27,6 +27,7 @@ FAULTY = """<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"
 <url><loc>http://example.com/a</loc>
 <rs:md change="moved" datetime="2026-11-20T00:00:00Z"/></url></urlset>
 """
+HIDE = "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
 UNDONE_MS = 8_000  # in which what is about to be done can be undone
 ROWS = 50  # that the table of the latest changes has
 LONGEST = "http://example.com/" + "x" * (2048 - 19)
@@ -1520,6 +1521,31 @@ async def test_a_table_that_cannot_be_read_says_so_in_its_place_and_is_tried_aga
     await expect(said).not_to_have_class(re.compile("bad"))
 
 
+async def test_a_table_that_cannot_be_read_is_not_asked_for_while_nobody_looks(page):
+    asked = []
+
+    async def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        await route.abort()
+
+    await use_token(page)
+    await page.clock.install()
+    await page.route("**/api/tokens", refuse)
+    await view(page, "Admin")
+    said = page.locator(".tools", has=page.get_by_label("Find in Tokens")).locator("output")
+    await expect(said).to_contain_text("trying again")
+    await page.evaluate(HIDE)
+    asked.clear()
+    for _ in range(5):
+        await page.clock.run_for(10_000)
+        await page.evaluate("fetch('api/status')")  # what was asked before it has come
+    assert asked == []
+    await page.unroute("**/api/tokens")
+    await page.evaluate("delete document.hidden")
+    await page.clock.run_for(10_000)
+    await expect(said).to_have_text(re.compile(r"^\d|There are none yet"))
+
+
 @pytest.mark.parametrize("width", [360, 390, 801, 820, 961, 1440])
 async def test_the_tables_of_the_admin_are_no_wider_than_the_window(chromium, tmp_path, width):
     """What has no column there stands in words below the first."""
@@ -1582,9 +1608,7 @@ async def test_a_line_of_time_is_broken_where_nobody_looked(page):
     await open_admin(page)
     line = page.locator("#lines path").first
     await expect(line).to_have_attribute("d", re.compile("L"))
-    await page.evaluate(
-        "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
-    )
+    await page.evaluate(HIDE)
     await page.clock.run_for(60_000)
     whole = await line.get_attribute("d") or ""
     await page.clock.run_for(60_000)

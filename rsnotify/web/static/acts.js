@@ -18,9 +18,11 @@ export async function act(words, work, place = answer) {
   }
 }
 
-/** What reads all of these for a table. If it cannot, that is said there, and it is tried again; an older answer changes nothing. */
+/** What reads all of these for a table. If it cannot, that is said there, and it is tried again while the page is looked at;
+ * an older answer changes nothing. */
 export function looking(path, show, failed) {
   let [turn, timer] = [0, 0];
+  const later = (look) => { timer = setTimeout(() => (document.hidden ? later(look) : look()), RETRY_MS); };
   return async function look() {
     clearTimeout(timer);
     turn += 1;
@@ -31,7 +33,7 @@ export function looking(path, show, failed) {
     } catch ({ message }) {
       if (mine !== turn) return;
       failed(`Cannot be read: ${message}; trying again.`);
-      timer = setTimeout(look, RETRY_MS);
+      later(look);
     }
   };
 }
