@@ -1402,6 +1402,33 @@ async def test_the_sets_of_the_admin_are_ordered_as_those_of_the_overview(chromi
         await expect(names).to_have_text(["set1", "set10", "set2"])
 
 
+@pytest.mark.parametrize("width", [360, 800])
+async def test_in_a_narrow_window_too_the_sets_of_the_admin_are_ordered_by_what_stands_in_words(
+    chromium, tmp_path, width
+):
+    size = {"width": width, "height": 800}
+    async with (
+        RunningHub(tmp_path / "data", sets=("one", "two")) as hub,
+        opened(chromium, hub, "one", viewport=size) as page,
+    ):
+        await hub.publish("http://example.com/1", "http://example.com/2", set_name="one")
+        await hub.publish("http://example.com/1", set_name="two")
+        await open_admin(page)
+        await page.fill("[aria-label='Find in Sets']", "")
+        names = page.locator("#set-table a")
+        await expect(names).to_have_text(["two", "one"])
+        await page.click(".order:text-is('Changes today')")
+        await expect(names).to_have_text(["one", "two"])
+        for column in ("Set", "Last change", "Readers now", "Takes of Redis"):
+            await page.click(f".order:text-is('{column}')")
+            await expect(page.locator("[aria-sort]")).to_have_text(column)
+        table = page.get_by_role("region", name="Sets")
+        assert await table.evaluate("(it) => it.scrollWidth - it.clientWidth") == 0
+        await page.get_by_label("Edit one").click()
+        form = page.locator("#set-table form")
+        assert await form.evaluate("(it) => it.getBoundingClientRect().right <= innerWidth")
+
+
 async def test_many_sets_and_tokens_are_shown_in_pages(chromium, tmp_path):
     names = [f"set{number:02}" for number in range(ADMIN_ROWS + 2)]
     async with RunningHub(tmp_path / "data", sets=tuple(names)) as hub:
@@ -1570,7 +1597,9 @@ async def test_the_tables_of_the_admin_are_no_wider_than_the_window(chromium, tm
                 assert await table.evaluate("(it) => it.scrollWidth - it.clientWidth") == 0, label
                 in_words = row.get_by_text(f"{column} {one}")
                 heads = table.get_by_role("columnheader", name=column)
-                assert await in_words.is_visible() != await heads.is_visible(), label
+                is_a_column = await row.locator(":is(th, td):visible").count() > 2
+                assert await in_words.is_visible() != is_a_column, label
+                assert await heads.is_visible() == (is_a_column or label == "Sets"), label
             await no_violations(page)
 
 
