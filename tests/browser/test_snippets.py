@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import opened, tab_to, use_token
+from tests.browser.conftest import no_violations, opened, tab_to, use_token
 from tests.support import needs
 from tests.support.receivers import Receiver, answers, confirms
 from tests.support.running import TOKEN, RunningHub, clean_environment, until
@@ -40,7 +40,7 @@ async def snippet(page: Page, language: str, what: str) -> str:
     """As somebody copies it."""
     await page.click(f"#snippets [role=tab]:text-is('{language}')")
     place = page.locator("#snippets [role=tabpanel]:visible")
-    block = place.locator(f".label:text-is('{what}') + code")
+    block = place.locator(f".label:text-is('{what}') ~ .program code")
     await expect(block).to_be_visible()
     return await block.text_content() or ""
 
@@ -170,6 +170,29 @@ async def test_what_has_the_token_in_use_needs_no_other(page, tmp_path, language
         shown = await program.stdout.read()
         assert await program.wait() == 0, shown
     await expect(page.locator("#latest td.loc")).to_have_text(await page.input_value("#loc"))
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+async def test_no_line_of_a_program_is_broken_and_the_page_is_no_wider(page, width):
+    await page.set_viewport_size({"width": width, "height": 800})
+    tabs = page.locator("#snippets [role=tab]")
+    for tab in await tabs.all():
+        await tab.click()
+        for code in await page.locator("#snippets code:visible").all():
+            lines = [line for line in (await code.text_content() or "").split("\n") if line]
+            assert await code.evaluate(LINES_SEEN) == len(lines)
+            within = await code.evaluate("(it) => it.parentElement.getBoundingClientRect().right")
+            assert within <= width
+        await no_violations(page)
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+LINES_SEEN = """(code) => {
+  const range = document.createRange();
+  range.selectNodeContents(code);
+  const seen = [...range.getClientRects()].filter(({ width }) => width);
+  return new Set(seen.map(({ bottom }) => Math.round(bottom))).size;
+}"""
 
 
 async def test_what_curl_would_do_is_done_by_the_page_and_its_answer_shown(page, set_name):

@@ -117,10 +117,13 @@ export const button = (text, name, onclick) => make.button({ ariaLabel: `${text}
 export const coloured = (text, language) =>
   make.code({}, ...partsOf(text, language).map(([kind, part]) => (kind ? make.span({ className: `of-${kind}` }, part) : part)));
 
+/** What to copy, and a button for it. Of a program no line is broken: it is scrolled to the side. */
 export function copyable(label, text, language) {
   const code = language ? coloured(text, language) : make.code({}, text);
-  return make.div({ className: "copyable" }, make.span({ className: "label" }, label), code,
-    make.span({ className: "acts" }, button("Copy", label, ({ target }) => toClipboard(text, target, code))));
+  const program = { className: "program scroll", tabIndex: 0, role: "group", ariaLabel: label };
+  return make.div({ className: "copyable" }, make.span({ className: "label" }, label),
+    make.span({ className: "acts" }, button("Copy", label, ({ target }) => toClipboard(text, target, code))),
+    language ? make.div(program, code) : code);
 }
 
 /** Copy it, or else select it in `shown`. */

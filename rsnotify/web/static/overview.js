@@ -101,8 +101,8 @@ const hub = address("").replace(/\/$/, "");
 the["no-sets"].append(
   make.p({}, rights.admin ? "No set yet. Two lines make one, and its first change:"
     : "There is no set that you may see. Use a token; or make a set, and its first change:"),
-  copyable("make a set", `rsnotify sets add first --url ${hub}`),
-  copyable("publish a change", `rsnotify publish first https://example.org/ --url ${hub}`),
+  copyable("make a set", `rsnotify sets add first --url ${hub}`, "shell"),
+  copyable("publish a change", `rsnotify publish first https://example.org/ --url ${hub}`, "shell"),
   make.p({ className: "help" }, "In a clone, after ", make.code({}, "make run"), ": ", make.code({}, ". .venv/bin/activate"), " and ",
     make.code({}, "export RSNOTIFY_TOKEN=$(cat data/admin-token)")));
 look();

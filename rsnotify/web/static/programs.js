@@ -18,7 +18,8 @@ export function programsOf({ hub, set, channel, list, sample, isPrivate, secret 
   return [
     ["curl", "follow", `${reads}curl -N${asReader} -H "Accept: text/event-stream" \\
   ${channel}`, { method: "GET", url: channel, headers: { Accept: "text/event-stream" } }],
-    ["curl", "publish", `${given}curl ${bearer} -H "Content-Type: application/json" \\
+    ["curl", "publish", `${given}curl ${bearer} \\
+  -H "Content-Type: application/json" \\
   -H "Idempotency-Key: $(date +%s%N)" \\
   -d '{"loc": "${sample}", "change": "updated"}' \\
   ${publish}`, { method: "POST", url: publish, headers: { "Content-Type": "application/json" }, body: JSON.stringify(change) }],
