@@ -4,6 +4,7 @@ It says nothing of its own: all that it shows stands in the OpenAPI document. It
 scripts; with them its contents are searched, and its requests sent.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from shlex import quote
@@ -66,13 +67,18 @@ def _contents(groups: Mapping[str, list[Row]], schemas: Iterable[str]) -> Iterat
     for name, rows in groups.items():
         yield f'<section><a href="#{_anchor(name)}">{escape(name)}</a><ul>'
         for path, method, operation in rows:
-            said = escape(operation["summary"])
+            said = escape(operation["summary"].replace("`", ""))
             yield f'<li><a href="#{_id(operation)}" data-said="{said}">'
-            yield f"{_method(method)} {escape(path)}</a></li>"
+            yield f"{_method(method)} <span>{_breakable(path)}</span></a></li>"
         yield "</ul></section>"
     yield '<section><a href="#schemas">Schemas</a><ul>'
     yield from (f'<li><a href="#{escape(name)}">{escape(name)}</a></li>' for name in schemas)
     yield "</ul></section></nav>"
+
+
+def _breakable(path: str) -> str:
+    """An address whose lines are broken between its words, not within them."""
+    return re.sub("([/_])(?=.)", r"\1<wbr>", escape(path))
 
 
 def _id(operation: Described) -> str:
@@ -91,7 +97,7 @@ def _section(path: str, method: str, operation: Described) -> Iterator[str]:
     yield f'<section class="operation" id="{identifier}"><div>'
     yield f"<h3>{_method(method)} <code>{escape(path)}</code>"
     yield f'<a class="permalink" href="#{identifier}" aria-label="Link to {name}">#</a></h3>'
-    yield f"<p>{escape(operation['summary'])}.{_who(operation)}</p>"
+    yield f"<p>{_words(operation['summary'])}.{_who(operation)}</p>"
     if operation["parameters"]:
         yield from _table("parameter", "in", map(_parameter_row, operation["parameters"]))
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
@@ -108,6 +114,11 @@ def _section(path: str, method: str, operation: Described) -> Iterator[str]:
     yield f"{_pre(_curl(path, method, operation), f'{name} with curl')}</div></section>"
 
 
+def _words(text: str) -> str:
+    """What the document says, which marks code as Markdown does."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _who(operation: Described) -> str:
     if "security" not in operation:
         return ""
@@ -117,14 +128,14 @@ def _who(operation: Described) -> str:
 def _parameter_row(parameter: Described) -> tuple[str, str]:
     schema = parameter["schema"]
     text = schema.get("description") or ", ".join(schema.get("enum", ())) or schema.get("type", "")
-    return f"<code>{escape(parameter['name'])}</code>", escape(f"{parameter['in']}; {text}")
+    return f"<code>{escape(parameter['name'])}</code>", _words(f"{parameter['in']}; {text}")
 
 
 def _answer_row(answer: tuple[str, Described]) -> tuple[str, str]:
     status, described = answer
     kinds = described.get("content", {})
     forms = ", ".join(f"{escape(kind)}{_schema(kinds[kind]['schema'])}" for kind in kinds)
-    return status, escape(described["description"]) + (f" ({forms})" if forms else "")
+    return status, _words(described["description"]) + (f" ({forms})" if forms else "")
 
 
 def _schema(schema: Described) -> str:

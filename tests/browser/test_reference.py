@@ -40,6 +40,32 @@ async def test_the_contents_are_searched_by_address_and_by_what_is_said(referenc
     await expect(reference.locator(".contents output")).to_have_text("Nothing has this in it.")
 
 
+async def test_the_contents_go_along_with_what_is_read(reference):
+    await reference.set_viewport_size({"width": 1440, "height": 500})
+    contents = reference.locator(".contents")
+    for name in ("get_set_capabilitylist_xml", "post_api_sets_set_changes"):
+        link = contents.locator(f"a[href='#{name}']")
+        await reference.locator(f"#{name}").evaluate("(it) => it.scrollIntoView()")
+        await expect(link).to_have_attribute("aria-current", "location")
+        await expect(link).to_be_in_viewport(ratio=1)
+
+
+async def test_what_is_code_is_shown_as_code_and_no_name_is_broken(reference):
+    section = reference.locator("#get_set_changelist_xml")
+    await expect(section.locator("p code").first).to_have_text("from")
+    assert "`" not in await reference.locator("#main").inner_text()
+    for width in (1440, 820, 360):
+        await reference.set_viewport_size({"width": width, "height": 800})
+        names = reference.locator("td:first-child code:visible")
+        assert (
+            await names.evaluate_all(
+                "(all) => all.filter((each) => each.getClientRects().length > 1).length"
+            )
+            == 0
+        )
+        assert await reference.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 async def test_what_only_reads_is_sent_by_one_press_with_the_token_of_the_tab(reference, set_name):
     section = reference.locator("#get_api_tokens")
     await section.get_by_role("button", name="Send").click()

@@ -30,10 +30,18 @@ find.oninput = () => {
 };
 submits(finding, () => links.find(({ parentElement }) => !parentElement.hidden)?.click());
 
+/** The contents go along with what is read: its link is in their middle if it was out of sight. */
+function reach(link) {
+  if (!link?.offsetParent) return; // it is not among those that are found
+  const [at, frame] = [link.getBoundingClientRect(), contents.getBoundingClientRect()];
+  if (at.top < frame.top || at.bottom > Math.min(frame.bottom, innerHeight)) contents.scrollTop += at.top - frame.top - frame.height / 2;
+}
+
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) for (const each of links) each.ariaCurrent = each.hash === `#${target.id}` ? "location" : null;
   }
+  reach(contents.querySelector("[aria-current]"));
 }, { rootMargin: "0px 0px -85% 0px" });
 for (const each of document.querySelectorAll(".operation")) inSight.observe(each);
 
@@ -63,10 +71,15 @@ function sender(method, path, operation) {
   submits(form, async (elements) => {
     const asked = request(method, path, operation, elements);
     const words = `${method.toUpperCase()} ${decodeURI(asked.url.pathname)}`;
-    if (!SAFE.includes(method) && !await isMeant(`Send ${words}?`, `${operation.summary}. This hub does it.`, "Send it")) return;
+    if (!SAFE.includes(method) && !await isMeant(`Send ${words}?`, `${plain(operation.summary)}. This hub does it.`, "Send it")) return;
     await show(asked, form, answer);
   });
   return form;
+}
+
+/** What the document says, which marks code as Markdown does. */
+function plain(text = "") {
+  return text.replaceAll("`", "");
 }
 
 function withToken() {
@@ -76,10 +89,10 @@ function withToken() {
 
 function fieldOf({ name, in: where, required, schema, example }) {
   const inputName = `${where}-${name}`;
-  if (schema.enum) return choice(inputName, name, required ? schema.enum : ["", ...schema.enum], schema.description);
+  if (schema.enum) return choice(inputName, name, required ? schema.enum : ["", ...schema.enum], plain(schema.description));
   const value = [example ?? ""].flat().join(" ");
   const input = make.input({ required: Boolean(required), value, spellcheck: false });
-  const help = [schema.description, isSeveral(schema) ? "Several are separated by spaces." : ""].filter(Boolean).join(". ");
+  const help = [plain(schema.description), isSeveral(schema) ? "Several are separated by spaces." : ""].filter(Boolean).join(". ");
   return field({ name: inputName, label: name, help, input });
 }
 
