@@ -359,7 +359,7 @@ async def test_what_has_no_column_on_a_narrow_screen_stands_below_the_name(
         await view(page, "Overview")
         await page.fill("#find", set_name)
         row = page.locator("#overview tr", has=page.locator(f"a:text-is('{set_name}')"))
-        words, small_line = row.get_by_text("2 resources · 0 readers"), row.get_by_role("img")
+        words, small_line = row.get_by_text("2 resources, 0 readers"), row.get_by_role("img")
         await expect(words).to_have_count(1)
         await page.click(".order:text-is('Changes today')")
         for width, is_in_words in (
@@ -964,6 +964,42 @@ async def test_the_whole_source_is_drawn_as_a_tree_and_each_document_judged(
     for name, count in (("changelist-index.xml", 1), ("_notification_channel", 2)):
         await expect(below.filter(has_text=name)).to_have_count(count)
     await no_violations(page)
+
+
+async def test_in_a_narrow_window_the_tree_breaks_no_verdict_and_a_name_only_if_it_must(
+    chromium, page_hub, set_name
+):
+    phone = {"viewport": {"width": 390, "height": 844}}
+    async with opened(chromium, page_hub, set_name, **phone) as page:
+        await view(page, "Validator")
+        await page.click("#draw-source")
+        await expect(page.locator("#tree-says")).to_contain_text("all valid")
+        for verdict in await page.locator("#tree .help").all():
+            assert await verdict.evaluate("(it) => it.getClientRects().length") == 1
+        channel = page.locator("#tree a", has_text="change_notification_channel")
+        assert await channel.evaluate(LINES_OF_ITS_LAST_NAME) == 1
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+LINES_OF_ITS_LAST_NAME = """(link) => {
+  const range = document.createRange();
+  range.selectNode(link.lastChild);
+  return range.getClientRects().length;
+}"""
+
+
+async def test_a_long_name_of_the_overview_goes_on_below_its_beginning(chromium, tmp_path):
+    long = "manuscripts-and-letters-of-the-nineteenth-century"
+    async with (
+        RunningHub(tmp_path / "data", sets=("one", long)) as hub,
+        opened(chromium, hub, "one", viewport={"width": 820, "height": 900}) as page,
+    ):
+        await view(page, "Overview")
+        name = page.locator(f"#overview a:text-is('{long}')")
+        await expect(name).to_be_visible()
+        lefts = await name.evaluate("(it) => [...it.getClientRects()].map(({ left }) => left)")
+        assert len(lefts) > 1
+        assert len({round(left) for left in lefts}) == 1
 
 
 async def test_a_document_of_the_tree_that_is_wrong_leads_to_what_is(page, page_hub, set_name):

@@ -30,6 +30,9 @@ export const foreign = (text) => make.bdi({ title: text }, text);
 export const link = (address) => (/^https?:\/\//i.test(address)
   ? make.a({ href: address }, foreign(address)) : foreign(address));
 
+/** An address whose line is broken before a name in it, if it can be, and not within one. */
+export const breakable = (address) => address.split(/(?<=\/)(?=[^/])/).flatMap((part, at) => (at ? [make.wbr(), part] : [part]));
+
 /** An address as a link whose host steps back behind its path. */
 export function resource(address) {
   const [, host = "", path] = /^(https?:\/\/[^/]*)?(.*)$/is.exec(address);

@@ -53,7 +53,7 @@ function filled(set, now) {
   for (const [at, text] of Object.entries(texts)) found.cells[at].textContent = text;
   const inWords = () => {
     found.words.textContent = [
-      counted(found.cells[RESOURCES].value, "resource"), counted(readersOf(set), "reader")].map((each) => each.replace(" ", "\u00a0")).join(" · ");
+      counted(found.cells[RESOURCES].value, "resource"), counted(readersOf(set), "reader")].map((each) => each.replace(" ", "\u00a0")).join(", ");
   };
   inWords();
   count(found.cells[RESOURCES], set).then(inWords);

@@ -2,7 +2,7 @@
 
 import { address, documentsOf, HOME, read, SOURCE_DESCRIPTION } from "./api.js";
 import { parseDocument } from "./client/rsnotify.js";
-import { counted, make, number, say, the } from "./dom.js";
+import { breakable, counted, make, number, say, the } from "./dom.js";
 import { set } from "./here.js";
 import { ABOVE, chosen, MOST } from "./tree.js";
 
@@ -25,10 +25,12 @@ export async function drawSource(judge) {
     : `${counted(MOST - left, "document")} read, all ${long ? "others " : ""}valid${long}${some}.`, wrong > 0);
 }
 
+const inOneLine = (words) => words.replaceAll(" ", "\u00a0");
+
 /** One document, and below it what it leads to. */
 async function branch(place, name, url, judge) {
   const verdict = make.span({}, "…");
-  const item = make.li({}, make.a({ href: url, title: url }, name), " ", verdict);
+  const item = make.li({}, make.a({ href: url, title: url }, ...breakable(name)), " ", verdict);
   place.append(item);
   left -= 1;
   try {
@@ -36,7 +38,7 @@ async function branch(place, name, url, judge) {
     if (!text) return verdict.replaceChildren(make.span({ className: "help" }, "nothing yet")); // of a channel
     const judged = await judge(text).catch(unlessTooLong);
     const { entries, root, md: { capability } } = parseDocument(text);
-    verdict.replaceChildren(shown(judged, url), make.span({ className: "help" }, ` ${counted(entries.length, "entry", "entries")}`));
+    verdict.replaceChildren(shown(judged, url), make.span({ className: "help" }, ` ${inOneLine(counted(entries.length, "entry", "entries"))}`));
     if (!ABOVE.includes(capability) && root !== "sitemapindex") return;
     const followed = chosen(entries, { root, capability }, set && await placesOfSet(root, capability));
     unread += entries.length - followed.length;
@@ -81,5 +83,5 @@ function shown({ valid, count, why }, url) {
   }
   if (valid) return make.span({ className: "tag created" }, "valid");
   wrong += 1;
-  return make.a({ href: `?${new URLSearchParams({ view: "validator", url })}`, className: "bad" }, counted(count, "violation"));
+  return make.a({ href: `?${new URLSearchParams({ view: "validator", url })}`, className: "bad" }, inOneLine(counted(count, "violation")));
 }
