@@ -873,6 +873,17 @@ async def test_the_debugger_shows_why_the_hub_ends_a_connection(page):
     await expect(page.locator("#connection-state")).to_contain_text("ended with 4400: malformed")
 
 
+async def test_on_a_telephone_a_field_has_the_width_of_its_card(chromium, page_hub, set_name):
+    phone = {"viewport": {"width": 390, "height": 844}}
+    async with opened(chromium, page_hub, set_name, **phone) as page:
+        await view(page, "Debugger")
+        edges = [
+            await page.locator(where).evaluate("(it) => it.getBoundingClientRect().right")
+            for where in ("#from", "#frame-filter")
+        ]
+        assert edges[0] == edges[1]
+
+
 async def test_the_debugger_promises_no_frame_of_a_connection_that_has_ended(page):
     await view(page, "Debugger")
     await page.click("#connection button:text-is('Connect')")

@@ -41,7 +41,7 @@ export function listing(id, label, columns, ask, { key, made, fill = () => {} })
     const below = found.querySelector(".below");
     if (!below) return;
     const words = [...found.cells].map(({ textContent }, at) => textContent && `${names[at]} ${textContent}`).slice(1, -1);
-    below.textContent = words.filter(Boolean).join(" · ");
+    below.textContent = words.filter(Boolean).join("\u00a0· ");
   }
 
   find.oninput = () => {
