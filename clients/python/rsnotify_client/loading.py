@@ -22,6 +22,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain, shown
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position
 from rsnotify.resourcesync.retry import Backoff
+from rsnotify_client.answer import HubUnreachable
 from rsnotify_client.change import make_change
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.hub import HubAnswer, HubClient, patiently, within
@@ -153,7 +154,12 @@ def load(
             if not waited(min(LOOK_SECONDS, left(answer["stage"]) or inf)):
                 raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
             patience = min(patience_seconds, left(answer["stage"]) or inf)
-            answer = standing_of(answer, patiently(ask, patience))
+            try:
+                asked = patiently(ask, patience)
+            except HubUnreachable:
+                left(f"{answer['stage']}, as it answered last")
+                raise
+            answer = standing_of(answer, asked)
     return answer
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import sleep
 
 import pytest
@@ -26,7 +27,7 @@ from rsnotify_client import (
 )
 from rsnotify_client.hub import HubAnswer, HubClient
 from rsnotify_client.loading import LoadBody, LoadRequest, line_of, lines_of, standing_of
-from tests.support.hub_processes import Answer, granting, loading_hub
+from tests.support.hub_processes import Answer, granting, loading_hub, serving_by
 from tests.support.running import TOKEN, RunningHub
 
 SET = "dataset1"
@@ -270,14 +271,40 @@ async def test_nor_for_one_that_compares_for_ever_and_then_its_key_repeats_it():
     comparing = ANSWER | {"stage": "comparing"}
     content = json.dumps(comparing | {"load": comparing, "last_load": None}).encode()
     said = (
-        r"load of 'dataset1' took more than 0\.\d+ s; the hub is at it: comparing: repeat it with"
+        r"load of 'dataset1' took more than [\d.]+ s; the hub is at it: comparing: repeat it with"
     )
     with granting(content) as url:
         with Publisher(url, TOKEN) as publisher, pytest.raises(TryAgain, match=said):
-            publisher.load(SET, states("a"), timeout=0.2)
+            publisher.load(SET, states("a"), timeout=2)
         async with AsyncPublisher(url, TOKEN) as publisher_of_loop:
             with pytest.raises(TryAgain, match=said):
-                await publisher_of_loop.load(SET, states("a"), timeout=0.2)
+                await publisher_of_loop.load(SET, states("a"), timeout=2)
+
+
+@pytest.mark.timeout(60)
+def test_where_a_hub_says_no_more_of_a_load_its_last_answer_is_told_and_no_wrong_address():
+    stopped = threading.Event()
+
+    class Takes(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            content = json.dumps(ANSWER | {"stage": "comparing"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            self.close_connection = True
+
+        def do_GET(self) -> None:
+            stopped.wait(30)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    said = r"took more than [\d.]+ s; the hub is at it: comparing, as it answered last: repeat it"
+    with serving_by(ThreadingHTTPServer(("127.0.0.1", 0), Takes)) as url:
+        with Publisher(url, TOKEN) as publisher, pytest.raises(TryAgain, match=said):
+            publisher.load(SET, states("a"), timeout=loading.LOOK_SECONDS + 1)
+        stopped.set()
 
 
 @pytest.mark.parametrize(
