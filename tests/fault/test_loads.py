@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from rsnotify.redis_client import connect
+from tests.support.amount import enough
 from tests.support.faults import SlowWay, too_few_replicas
 from tests.support.loading import Loading, ndjson, said
 from tests.support.pulling import SET, loc
@@ -24,7 +25,7 @@ TRY_AGAIN = 503
 # --- Redis fails -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", ["publish=yes", "publish=no"])
+@pytest.mark.parametrize("query", enough(["publish=yes", "publish=no"], 1))
 @pytest.mark.parametrize(
     "act", ["begin", "stage", "differ", "decide", "complete", "replace", "finish"]
 )

@@ -13,6 +13,7 @@ from rsnotify.documents.snapshots import take_snapshot
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.amount import enough
 from tests.support.faults import (
     OwnRedis,
     a_replica,
@@ -138,7 +139,7 @@ async def learns(hub: RunningHub, maxmemory: int) -> None:
     await until(is_known)
 
 
-@pytest.mark.parametrize("engine", ["redis", "valkey"])
+@pytest.mark.parametrize("engine", enough(["redis", "valkey"], 1))
 async def test_a_redis_that_is_nearly_full_is_said_to_be_beside_ready(engine, tmp_path):
     """What is small passes, what is large does not."""
     changes = [CHANGE | {"loc": f"http://example.com/{n:a<1500}"} for n in range(5_000)]
@@ -204,7 +205,7 @@ async def is_unready(hub: RunningHub) -> bool:
     return "too few" in await readiness(hub)
 
 
-@pytest.mark.parametrize("engine", ["redis", "valkey"])
+@pytest.mark.parametrize("engine", enough(["redis", "valkey"], 1))
 @pytest.mark.parametrize("mib", [60, pytest.param(150, marks=pytest.mark.evidence)])
 async def test_one_set_fills_half_of_a_bounded_redis_and_no_more(mib, engine, tmp_path):
     """Others are published to, and the full one is removed."""

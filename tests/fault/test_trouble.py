@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.amount import enough
 from tests.support.faults import OwnRedis, failing_saves
 from tests.support.lossy_failover import published
 from tests.support.raw import Raw, raw_channel
@@ -19,7 +20,7 @@ LOC = "http://example.com/once"
 KEYED = {"json": [{"loc": LOC, "change": "updated"}], "headers": {"Idempotency-Key": "k"}}
 
 
-@pytest.fixture(params=["redis", "valkey"])
+@pytest.fixture(params=enough(["redis", "valkey"], 1))
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OwnRedis]:
     """Of this engine, if there is one."""
     async with OwnRedis(tmp_path, engine=request.param) as started:

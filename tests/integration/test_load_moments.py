@@ -9,6 +9,7 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import DAY, Change, Position
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.amount import enough
 from tests.support.loading import PATH, Loading, ndjson, said
 from tests.support.pulling import CHANGES, SET, loc
 
@@ -57,7 +58,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("publish", ["yes", "no"])
+@pytest.mark.parametrize("publish", enough(["yes", "no"], 1))
 @pytest.mark.parametrize("when", ["before the load", "while it is staged"])
 @pytest.mark.parametrize("case", CASES)
 async def test_what_is_later_than_the_moment_stays_as_it_is(loading, case, when, publish):

@@ -23,12 +23,13 @@ from tests.support.redis_server import RedisServer
 from tests.support.running import TOKEN, RunningHub, until
 
 ENOUGH = 20  # publishes before something is changed, and after it
+PAUSE_SECONDS = 0.01  # between two
 JWKS_SECONDS = 1
 
 
 @dataclass
 class Traffic:
-    """Publishes one change after another, each over a new connection and none a second time."""
+    """Publishes a hundred changes a second, each over a new connection and none a second time."""
 
     hub: RunningHub
     token: Callable[[], str]
@@ -43,6 +44,7 @@ class Traffic:
                 url = f"{self.hub.url}/api/sets/dataset1/changes"
                 async with session.post(url, json=body) as answer:
                     self.statuses.append(answer.status)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def follow(self) -> None:
         source = f"{self.hub.url}/dataset1"

@@ -9,6 +9,7 @@ half of what is left of another's. What a fork says of a test is reported by the
 one dies, its test has failed, and another takes its place.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -96,6 +97,7 @@ class Sharing:
     def run(self) -> None:
         """Give out tests and report what became of them until none is left."""
         self._config.get_terminal_writer().flush()
+        gc.freeze()  # what was collected stays, and no worker need look at it
         if reporter := self._config.pluginmanager.getplugin("terminalreporter"):
             reporter.showfspath = False  # tests of many files end at the same time
         for _ in range(min(self._count, len(self._session.items))):

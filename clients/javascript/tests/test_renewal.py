@@ -106,7 +106,7 @@ async def read(reader: Reader, is_enough: Callable[[], bool]) -> tuple[list[str]
     return names, states
 
 
-@pytest.mark.parametrize(("program", "way"), enough([WAYS[0], *WAYS[3:], *WAYS[1:3]], 2))
+@pytest.mark.parametrize(("program", "way"), enough([WAYS[0], *WAYS[3:], *WAYS[1:3]], 1))
 async def test_a_channel_is_renewed_without_a_gap_and_without_a_word(hub, published, program, way):
     async with Tokens() as tokens:
         options = {"transport": way, "tokens": tokens.url, "program": program}

@@ -24,7 +24,7 @@ from rsnotify_bridge import feeds, oaipmh
 from rsnotify_client.dumps import Package
 from tests.evidence.fuzz.mutations import mutations
 from tests.evidence.fuzz.targets import TARGETS
-from tests.support.amount import amount
+from tests.support.amount import amount, enough
 
 CORPUS = Path(__file__).with_name("corpus")
 CORPUS_BYTES = 300 * 1024
@@ -43,7 +43,7 @@ def test_what_strangers_send_is_read_or_refused(name):
         target.read(data)
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", enough([*TARGETS], 4))
 def test_what_strangers_send_takes_little_memory(name):
     target, corpus = TARGETS[name], corpus_of(name)
     inputs = [*corpus, *mutations(corpus, target.words, 50, random.Random(name))]

@@ -27,6 +27,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import FILE, State
+from tests.support.amount import enough
 from tests.support.children import begun, in_child
 from tests.support.disks import Disk
 
@@ -133,7 +134,7 @@ def torn(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [replaced, torn])
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", enough([*USERS], 2))
 def test_a_damaged_file_is_named_with_what_to_do(user, damage, tmp_path):
     """By one sentence, and nothing is made of what it had."""
     name, make, use, error = USERS[user]

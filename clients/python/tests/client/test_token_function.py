@@ -467,7 +467,7 @@ WAYS = ("websocket", "long-poll", "sse", "several", "several by long-poll")
 
 
 @of_the_session
-@pytest.mark.parametrize("way", enough(WAYS, 2))
+@pytest.mark.parametrize("way", enough(WAYS, 1))
 async def test_a_channel_is_renewed_without_a_gap(jwt_hub, way, caplog):
     function = Function(lambda number: signed(jti=str(number)))
     follower = by(way, jwt_hub, function)

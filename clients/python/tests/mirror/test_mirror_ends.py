@@ -161,7 +161,9 @@ async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy):
         assert not [each for each in vars(workers).values() if isinstance(each, dict) and each]
 
 
-@pytest.mark.parametrize("garbage", ["", "garbage", "<html>we are busy</html>", "<urlset"])
+@pytest.mark.parametrize(
+    "garbage", enough(["", "<html>we are busy</html>", "garbage", "<urlset"], 2)
+)
 @pytest.mark.parametrize("path", [CAPABILITIES, "/resourcelist.xml", "/list"])
 async def test_a_known_source_without_a_document_is_at_fault_and_not_the_command(
     source, copy, path, garbage

@@ -15,13 +15,14 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.workers import ATTEMPTS
+from tests.support.amount import enough
 from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, rendered
 from tests.support.stream_server import StreamServer
 
 PER_HOST = 2
 OPTIONS = Options(first_retry_seconds=0.002, per_host=PER_HOST)  # away after a third of a second
-NUMBERS = [1, PER_HOST, PER_HOST + 1, 3 * PER_HOST, 30 * PER_HOST]
+NUMBERS = enough([PER_HOST + 1, PER_HOST, 1, 3 * PER_HOST, 30 * PER_HOST], 2)
 WAYS = ["refuses", "closes", "says nothing", "breaks off", "dies now and then", "speaks no TLS"]
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
