@@ -270,7 +270,8 @@ async def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
         known = copy.database.execute(
             "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
         ).fetchone()
-        if known is None or known[0] != path:
+        is_ours = known is not None and known[0] == path
+        if not is_ours and not disk.is_on_its_way(path):
             found.findings.append(Finding("extra", None, path, "no resource is stored there"))
 
 

@@ -2,27 +2,31 @@
 
 Rules that hold here: every folder on the way is opened by its parent, and no symlink is followed;
 so nothing is ever touched outside the directory, whatever stands there. A folder may be another
-mount, into which nothing can be renamed: a file is copied there beside its place, and renamed then.
+mount, into which nothing can be renamed: a file is copied there beside its place, and renamed then;
+one that may be long, in a thread. Where it is copied to is noted among the parts before, so what a
+killed mirror leaves is found.
 """
 
 import errno
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify_client.blocking_threads import BlockingThreads
+from rsnotify_mirror.across import BESIDE, FileCopy, name_beside
 from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
 NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 SMALL = "small"  # the part in which small files are written, to be renamed at once
-BESIDE = f"{OURS}-part"  # beside its place: a file that comes from another mount, until it is whole
+THREADS = 2  # that copy to another mount
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -51,8 +55,10 @@ class Disk:
         with self.checked():
             self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._folders: OrderedDict[str, int] = OrderedDict()
+        self._threads = BlockingThreads(THREADS)
 
     def close(self) -> None:
+        self._threads.close()
         self._forget_all()
         os.close(self._root)
 
@@ -76,9 +82,10 @@ class Disk:
 
     def open_part(self, loc: str, *, keep: bool = False) -> BinaryIO:
         """The file in which a resource is put together; empty, unless it is to be kept."""
+        if not keep:
+            self.drop_part(loc)  # not emptied: it may just be copied to its place
         folder, name = self._at(self.part_name(loc), create=True)
-        flags = _PART | (0 if keep else os.O_TRUNC)
-        return os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "r+b", buffering=0)
+        return os.fdopen(os.open(name, _PART, 0o666, dir_fd=folder), "r+b", buffering=0)
 
     def part_length(self, loc: str) -> int:
         found = self.status(self.part_name(loc))
@@ -90,25 +97,104 @@ class Disk:
             os.unlink(name, dir_fd=folder)
 
     def sweep(self, wanted: Callable[[], Iterable[str]]) -> None:
-        """Remove the parts but for those of these resources; and their folder, once it is empty."""
+        """Remove the parts but for those of these resources, and what was on its way to another
+        mount; and their folder, once it is empty."""
         with suppress(FileNotFoundError):
             folder = self._folder(PARTS, create=False)
             if found := os.listdir(folder):
                 kept = {self.part_name(loc).rpartition("/")[2] for loc in wanted()}
                 for name in set(found) - kept:
-                    os.unlink(name, dir_fd=folder)
+                    if not name.startswith(BESIDE) or self._is_swept(name):
+                        os.unlink(name, dir_fd=folder)
             self._forget(PARTS)
         with suppress(OSError):
             os.rmdir(PARTS, dir_fd=self._root)
 
+    # On the way to another mount ------------------------------------------------------------------
+
+    def _note(self, aside: str, other: "Disk", path: str) -> None:
+        """Note that a file is copied beside this place."""
+        root = "" if other is self else str(other.root.absolute())  # a copy may itself be moved
+        parts = self._folder(PARTS, create=True)
+        with os.fdopen(
+            os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=parts), "wb", buffering=0
+        ) as note:
+            write_all(note, os.fsencode(f"{root}\0{path.rpartition('/')[0]}\0"))
+
+    def _noted(self, aside: str) -> tuple[str, str] | None:
+        """The directory, empty if it is this one, and the folder in it that were noted."""
+        try:
+            with self.open_file(f"{PARTS}/{aside}") as note:
+                root, folder, _ = os.fsdecode(note.read()).split("\0")
+        except (OSError, ValueError):  # a note is cut off if nothing had been copied yet
+            return None
+        return root, folder
+
+    def _is_swept(self, aside: str) -> bool:
+        """Remove what was on its way under this name; False if that is not possible now."""
+        if (noted := self._noted(aside)) is None:
+            return True
+        root, folder = noted
+        try:
+            with closing(Disk(Path(root) if root else self.root)) as disk:
+                above, name = disk._at(f"{folder}/{aside}" if folder else aside)
+                os.unlink(name, dir_fd=above)
+        except (FileNotFoundError, InTheWay):
+            pass
+        except (OSError, InvalidSettings):
+            return False
+        return True
+
+    def is_on_its_way(self, path: str) -> bool:
+        """Whether this is, or was just now, a file that is copied beside its place."""
+        folder, _, name = path.rpartition("/")
+        if not name.startswith(BESIDE):
+            return False
+        return self._noted(name) == ("", folder) or self.status(path) is None
+
+    @asynccontextmanager
+    async def _copied(self, path: str, other: "Disk", new: str) -> AsyncIterator[FileCopy]:
+        """A copy of a file beside the place that it is to have on another mount."""
+        aside = name_beside()
+        self._note(aside, other, new)
+        try:
+            folder, _ = other._at(new, create=True)
+            with closing(FileCopy(*self._at(path), folder, aside)) as copy:
+                await self._threads.run(copy.copy, abort=copy.give_up)
+                yield copy
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(aside, dir_fd=self._folder(PARTS, create=False))
+
+    def _remove_copied(self, copy: FileCopy, path: str) -> None:
+        """Remove what was copied, unless another file has its name by now."""
+        found = self.status(path)
+        if found is not None and copy.is_of(found):
+            folder, name = self._at(path)
+            os.unlink(name, dir_fd=folder)
+
     # Files --------------------------------------------------------------------------------------
 
-    def put_part(self, loc: str, path: str, modified: float | None) -> None:
-        """Move the part to its place, atomically."""
-        source, part = self._at(self.part_name(loc))
+    async def put_part(
+        self,
+        loc: str,
+        path: str,
+        modified: float | None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Move the part to its place, atomically; `check` may refuse it until then."""
+        part = self.part_name(loc)
+        source, name = self._at(part)
         if modified is not None:
-            os.utime(part, (modified, modified), dir_fd=source, follow_symlinks=False)
-        self._rename(source, part, path)
+            os.utime(name, (modified, modified), dir_fd=source, follow_symlinks=False)
+        check()
+        if self._is_renamed(part, path):
+            return
+        async with self._copied(part, self, path) as copy:
+            check()
+            with _folders_named(path):
+                copy.finish(path.rpartition("/")[2])
+            self._remove_copied(copy, part)
 
     def put(self, path: str, content: bytes, modified: float | None) -> None:
         """Write what is in memory to its place, atomically."""
@@ -122,22 +208,28 @@ class Disk:
                 os.utime(part, (modified, modified))
         finally:
             os.close(part)
-        self._rename(folder, name, path)
-
-    def _rename(self, source: int, part: str, path: str) -> None:
-        for attempt in (0, 1):
+        if not self._is_renamed(f"{PARTS}/{SMALL}", path):
+            self._note(BESIDE, self, path)
             folder, name = self._at(path, create=True)
+            source, part_name = self._at(f"{PARTS}/{SMALL}")
+            _copy_to(source, part_name, folder, BESIDE)
+            with _folders_named(path):
+                os.replace(BESIDE, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.unlink(part_name, dir_fd=source)
+
+    def _is_renamed(self, path: str, new: str) -> bool:
+        """Rename a file of this directory; False if its place is on another mount."""
+        for attempt in (0, 1):
+            folder, name = self._at(new, create=True)
+            source, part = self._at(path)
             try:
-                _move(source, part, folder, name)
+                with _folders_named(new):
+                    return _is_moved(source, part, folder, name)
             except FileNotFoundError:
                 if attempt:
                     raise
                 self._forget_all()  # somebody removed the folder
-                source, part = self._at(f"{PARTS}/{part}")
-            except IsADirectoryError:
-                raise InTheWay(errno.EISDIR, f"a folder stands at {path}: remove it") from None
-            else:
-                return
+        raise AssertionError
 
     def remove(self, path: str) -> list[str]:
         """Remove a file, and the folders that it leaves empty; those that are gone are returned."""
@@ -146,15 +238,26 @@ class Disk:
             os.unlink(name, dir_fd=folder)
         return self._prune(path)
 
-    def move_to(self, other: "Disk", path: str, mark: str) -> list[str]:
+    async def move_to(self, other: "Disk", path: str, mark: str) -> list[str]:
         """Move a file aside; beside an older one of its name it gets a mark."""
+
+        def free_place() -> str:
+            return path if other.status(path) is None else f"{path}~{mark}"
+
         with suppress(FileNotFoundError):
             source, name = self._at(path)
-            found = path if other.status(path) is None else f"{path}~{mark}"
-            _move(source, name, *other._at(found, create=True))
+            if not _is_moved(source, name, *other._at(free_place(), create=True)):
+                async with self._copied(path, other, path) as copy:
+                    found = self.status(path)
+                    if found is not None and not copy.is_of(found):
+                        raise TryAgain(
+                            f"{path} was replaced while it was moved aside", retry_after_seconds=0
+                        )
+                    copy.finish(free_place().rpartition("/")[2])
+                    self._remove_copied(copy, path)
         return self._prune(path)
 
-    def link_to(self, other: "Disk", path: str, name: str) -> None:
+    async def link_to(self, other: "Disk", path: str, name: str) -> None:
         """Give a file a second name in another directory; where no link can be made, copy it."""
         source, file = self._at(path)
         folder, there = other._at(name, create=True)
@@ -165,7 +268,8 @@ class Disk:
         except OSError as error:
             if error.errno not in NO_LINK:
                 raise
-            self.copy_to(other, path, name)
+            async with self._copied(path, other, name) as copy:
+                copy.finish(there)
 
     def copy_to(self, other: "Disk", path: str, name: str) -> None:
         """Copy a file into another directory; it has its name there once it is whole."""
@@ -173,13 +277,16 @@ class Disk:
         folder, there = other._at(name, create=True)
         part = other._folder(PARTS, create=True)
         _copy_to(source, file, part, SMALL)
-        _move(part, SMALL, folder, there)
+        os.replace(SMALL, there, src_dir_fd=part, dst_dir_fd=folder)
 
-    def move(self, path: str, new: str) -> list[str]:
+    async def move(self, path: str, new: str) -> list[str]:
         """Move a file within the copy; the folders that are gone with it are returned."""
         with suppress(FileNotFoundError):
             source, name = self._at(path)
-            _move(source, name, *self._at(new, create=True))
+            if not _is_moved(source, name, *self._at(new, create=True)):
+                async with self._copied(path, self, new) as copy:
+                    copy.finish(new.rpartition("/")[2])
+                    self._remove_copied(copy, path)
         return self._prune(path)
 
     def status(self, path: str) -> os.stat_result | None:
@@ -269,16 +376,23 @@ def _opened(above: int, name: str, *, create: bool) -> int:
     return os.open(name, _FOLDER, dir_fd=above)
 
 
-def _move(source: int, name: str, folder: int, there: str) -> None:
-    """Give a file its place, atomically; between two mounts, by copying it."""
+@contextmanager
+def _folders_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except IsADirectoryError:
+        raise InTheWay(errno.EISDIR, f"a folder stands at {path}: remove it") from None
+
+
+def _is_moved(source: int, name: str, folder: int, there: str) -> bool:
+    """Give a file its place, atomically; False if that is on another mount."""
     try:
         os.replace(name, there, src_dir_fd=source, dst_dir_fd=folder)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        _copy_to(source, name, folder, BESIDE)
-        os.replace(BESIDE, there, src_dir_fd=folder, dst_dir_fd=folder)
-        os.unlink(name, dir_fd=source)
+        return False
+    return True
 
 
 def _copy_to(source: int, name: str, folder: int, aside: str) -> None:

@@ -161,9 +161,9 @@ class AsyncMirror:
                 await self._beside_the_work(self._planner.follow(), gives_up=False)
 
     async def _begin(self) -> None:
-        self._move_files()
+        await self._move_files()
         await self._planner.prepare()
-        self._move_files()
+        await self._move_files()
         with self._disk.checked():
             self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
@@ -189,12 +189,12 @@ class AsyncMirror:
         _made(chosen, "--keep-versions")
         return Versions(chosen, copy=directory)
 
-    def _move_files(self) -> None:
+    async def _move_files(self) -> None:
         """Let files follow a Source that has moved; a run that was killed is gone on with."""
         while moves := self.state.file_moves():
             with self._disk.checked():
                 for path, new in moves:
-                    gone = self._disk.move(path, new)
+                    gone = await self._disk.move(path, new)
                     self.state.file_moved(path)
                     for folder in gone:
                         self.state.forget_folder(folder)

@@ -211,7 +211,7 @@ class Store:
         if self._announcing is not None and not digests(fetched.have.hash):
             fetched = replace(fetched, have=await self._with_digest(row, fetched))
         await self._keep_version(row, fetched.have)
-        content = self._put_in_place(row, fetched)
+        content = await self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
 
     async def _keep_version(self, row: StateRow, new: Have | None) -> None:
@@ -220,17 +220,17 @@ class Store:
             return
         begins = began(row.wanted, new or Have(), time())
         if not self._versions.is_kept(row, new) and (found := await self._found(row)) is not None:
-            self._versions.keep(row, self._disk, found, begins)
+            await self._versions.keep(row, self._disk, found, begins)
         self._versions.now_is(row.loc, begins, new)
         self._versions.forget(self._budget, time())
 
-    def keep_earlier(
+    async def keep_earlier(
         self, version: SourceResource, path: str | None, ended: int, pieces: Iterator[bytes]
     ) -> None:
         """Keep a version that the copy never had."""
         path = path or self._place(version.loc)
         if self._versions is not None and path is not None:
-            self._versions.add(version, path, ended, pieces)
+            await self._versions.add(version, path, ended, pieces)
             self._versions.forget(self._budget, time())
 
     async def _found(self, row: StateRow) -> str | None:
@@ -251,7 +251,7 @@ class Store:
                 found = await asyncio.to_thread(digest_of, part)
         return replace(fetched.have, hash=" ".join(filter(None, (fetched.have.hash, found))))
 
-    def _put_in_place(self, row: StateRow, fetched: Fetched) -> bytes | None:
+    async def _put_in_place(self, row: StateRow, fetched: Fetched) -> bytes | None:
         """Put what was fetched in its place; return the content if it is in memory."""
         content = fetched.content
         if not self._has_files:
@@ -261,18 +261,24 @@ class Store:
         if row.path is None:
             raise Refused(f"{row.loc} is no address")
         modified = _modified(row.wanted, fetched.have)
-        before = self._length_at(row.path)
-        try:
+        path, before = row.path, 0
+
+        def check() -> None:
+            nonlocal before
+            before = self._length_at(path)
             if content is not None:  # nothing of it is on the disk
                 self._room.admit(row.loc, fetched.length, replaced=before, is_one=True)
             self._room.check_stored(row.loc, before, fetched.length)
+
+        try:
+            if content is None:
+                await self._disk.put_part(row.loc, path, modified, check)
+            else:
+                check()
+                self._disk.put(path, content, modified)
         except NoRoom:
             self._disk.drop_part(row.loc)
             raise
-        if content is None:
-            self._disk.put_part(row.loc, row.path, modified)
-        else:
-            self._disk.put(row.path, content, modified)
         self._room.stored(before, fetched.length)
         return content
 
@@ -338,7 +344,7 @@ class Store:
         if was_held:
             await self._keep_version(row, None)
         before = 0 if path is None else self._length_at(path)
-        gone = self._removed(path) if path is not None else []
+        gone = await self._removed(path) if path is not None else []
         self._room.stored(before, 0)
         self._disk.drop_part(row.loc)
         event, have = Event("deleted", row.loc, row.path, "deleted"), row.have or Have()
@@ -353,11 +359,11 @@ class Store:
             self._state.forget_folder(folder)
         return event if was_held else None
 
-    def _removed(self, path: str) -> list[str]:
+    async def _removed(self, path: str) -> list[str]:
         """Remove the file; return the folders that are gone with it."""
         if self._kept is None:
             return self._disk.remove(path)
-        return self._disk.move_to(self._kept, path, _mark())
+        return await self._disk.move_to(self._kept, path, _mark())
 
     async def _patched(self, row: StateRow) -> Fetched | None:
         """Get it by a patch, where that is cheaper and leads to what the Source says."""
@@ -512,7 +518,7 @@ class Unpacking(RemotePackages):
             for packed, its in zip(some, wanted, strict=True):
                 row = rows.get(its.loc)
                 if row is None or not await self._unpack_one(package, packed, row, its, at):
-                    self._keep_earlier(package, packed, row, its, at)
+                    await self._keep_earlier(package, packed, row, its, at)
             await asyncio.sleep(0)
         for refused in package.refused:
             self._report(Event("skipped", problem=refused))
@@ -539,7 +545,7 @@ class Unpacking(RemotePackages):
             self._report(Event("skipped", wanted.loc, problem=error.detail))
         return True
 
-    def _keep_earlier(
+    async def _keep_earlier(
         self,
         package: Package,
         packed: Packed,
@@ -559,7 +565,7 @@ class Unpacking(RemotePackages):
         try:
             pieces = package.content(packed)
             path = None if row is None else row.path
-            self._store.keep_earlier(version, path, int(newest or at or 0), pieces)
+            await self._store.keep_earlier(version, path, int(newest or at or 0), pieces)
         except (Rejected, TryAgain) as error:
             self._report(Event("skipped", wanted.loc, problem=error.detail))
 

@@ -140,7 +140,7 @@ class Versions:
         _, said = self._now(row.loc)
         return said == (DELETED if new is None else said_of(new))
 
-    def keep(self, row: StateRow, disk: Disk, digest: str, ended: int) -> None:
+    async def keep(self, row: StateRow, disk: Disk, digest: str, ended: int) -> None:
         """Keep the version that the copy has: its file, whose digest was found to be this one."""
         assert row.have is not None  # noqa: S101 - `is_kept` says so
         assert row.path is not None  # noqa: S101
@@ -152,7 +152,7 @@ class Versions:
         name = digest.rpartition(":")[2]
         file = f"{name[:2]}/{name}"
         if self._disk.status(file) is None:
-            disk.link_to(self._disk, row.path, file)
+            await disk.link_to(self._disk, row.path, file)
         length = row.have.length or 0
         next_ = self._run(_NEXT, row.loc, begins).fetchone()[0]  # of a Change Dump
         self._insert((row.loc, begins, digest, min(ended, next_ or ended), length, row.path, file))
@@ -161,7 +161,9 @@ class Versions:
         added = self._run("INSERT OR IGNORE INTO version VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
         self._bytes += values[4] * added.rowcount
 
-    def add(self, version: SourceResource, path: str, ended: int, pieces: Iterable[bytes]) -> None:
+    async def add(
+        self, version: SourceResource, path: str, ended: int, pieces: Iterable[bytes]
+    ) -> None:
         """Keep a version that the copy never had; nothing, if it is not what is said of it."""
         check, found, loc = Check(version.length, version.hash), sha256(), version.loc
         begins = version.position or 0
@@ -176,7 +178,7 @@ class Versions:
         name = found.hexdigest()
         file = f"{name[:2]}/{name}"
         if self._disk.status(file) is None:
-            self._disk.put_part(loc, file, None)
+            await self._disk.put_part(loc, file, None)
         self._disk.drop_part(loc)
         before = "UPDATE version SET ended = ?2 WHERE loc = ?1 AND begins < ?2 AND ended > ?2"
         self._run(before, loc, begins)

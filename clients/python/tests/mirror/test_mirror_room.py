@@ -15,7 +15,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.web import SMALL_BYTES
-from rsnotify_mirror.disk import BESIDE
+from rsnotify_mirror.across import BESIDE
 from rsnotify_mirror.fetch import REPORTED_BYTES
 from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.plan import LEAST_BANDWIDTH, Options
