@@ -65,11 +65,13 @@ FILES = [
 
 @pytest.mark.parametrize(("name", "content", "line", "column", "said"), FILES)
 async def test_what_is_wrong_in_a_file_of_changes_is_named_by_line_and_column(
-    hub, tmp_path, name, content, line, column, said
+    real_hub, tmp_path, name, content, line, column, said
 ):
     (tmp_path / name).write_text(content)
     ended = await typed(
-        f"publish dataset1 --file {tmp_path}/{name}", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN
+        f"publish dataset1 --file {tmp_path}/{name}",
+        RSNOTIFY_URL=real_hub.url,
+        RSNOTIFY_TOKEN=TOKEN,
     )
     assert ended.status == NO
     assert ended.err.startswith(f"error: {tmp_path}/{name}, line {line}, column {column}: "), ended
@@ -77,8 +79,10 @@ async def test_what_is_wrong_in_a_file_of_changes_is_named_by_line_and_column(
 
 
 @pytest.mark.parametrize("name", ["a.ndjson.gz", "a.gz", "a"])
-async def test_a_packed_file_of_changes_is_published_and_its_lines_are_counted(hub, tmp_path, name):
-    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+async def test_a_packed_file_of_changes_is_published_and_its_lines_are_counted(
+    real_hub, tmp_path, name
+):
+    settings = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
     (tmp_path / name).write_bytes(gzip.compress(f"{GOOD}\n{GOOD}\n".encode()))
     ended = await typed(f"publish dataset1 --file {tmp_path}/{name}", **settings)
     assert ended.out.startswith("accepted 2 changes"), ended
@@ -88,19 +92,21 @@ async def test_a_packed_file_of_changes_is_published_and_its_lines_are_counted(h
     assert ended.err == f"error: {tmp_path}/{name}, line 2, column 2: {NOT_ABSOLUTE}\n"
 
 
-async def test_lines_that_come_on_stdin_are_counted_from_the_first(hub):
+async def test_lines_that_come_on_stdin_are_counted_from_the_first(real_hub):
     lines = (f"{GOOD}\n" * 1_200 + "\n" + '{"loc": "e.com/b", "change": "updated"}\n').encode()
-    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    settings = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
     words = ["publish", "dataset1", "--file", "-", "--format", "ndjson"]
     ended = await forks.run(words, clean_environment() | settings, lines)
     assert f"error: stdin, line 1202, column 2: {NOT_ABSOLUTE}" in ended.err
 
 
-async def test_how_much_of_a_file_is_published_is_said_where_a_later_part_is_refused(hub, tmp_path):
+async def test_how_much_of_a_file_is_published_is_said_where_a_later_part_is_refused(
+    real_hub, tmp_path
+):
     wrong = '{"loc": "e.com/b", "change": "updated"}\n'
     (tmp_path / "a.ndjson").write_text(f"{GOOD}\n" * 1_000 + wrong * 120)
     words = f"publish dataset1 --file {tmp_path}/a.ndjson"
-    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    ended = await typed(words, RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN)
     lines = ended.err.splitlines()
     assert lines[9].startswith(f"error: {tmp_path}/a.ndjson, line 1010, column 2: ")
     assert lines[10:] == [
@@ -128,24 +134,25 @@ OF_A_LOAD = [
 @pytest.mark.parametrize(("content", "line", "column", "said"), OF_A_LOAD)
 @pytest.mark.parametrize("packed", enough([False, True], 1))
 async def test_what_is_wrong_in_a_file_of_resources_is_named_by_line_and_column(
-    hub, tmp_path, content, line, column, said, packed
+    real_hub, tmp_path, content, line, column, said, packed
 ):
-    _, standing = await hub.ask("GET", "/api/sets/dataset1/resources")
-    content = content.replace("POSITION", standing["position"])
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        position = publisher.position("dataset1")
+    content = content.replace("POSITION", position)
     file = tmp_path / "state"
     file.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
     words = f"resources load dataset1 {file}"
-    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    ended = await typed(words, RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN)
     assert ended.status == NO
     assert ended.err.startswith(f"error: {file}, line {line}, column {column}: "), ended.err
     assert said in ended.err, ended.err
 
 
-async def test_what_is_wrong_in_the_second_of_several_files_is_found_there(hub, tmp_path):
+async def test_what_is_wrong_in_the_second_of_several_files_is_found_there(real_hub, tmp_path):
     for name, content in (("one", STATE), ("two", f'\n{STATE}\n{{"loc": "e.com/b"}}')):
         (tmp_path / name).write_text(content)
     words = f"resources load dataset1 {tmp_path}/one {tmp_path}/two"
-    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    ended = await typed(words, RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN)
     assert ended.err == f"error: {tmp_path}/two, line 3, column 2: {NOT_ABSOLUTE}\n"
 
 
@@ -162,11 +169,11 @@ CSV = "is CSV, and not JSON: write a line of JSON for each row, such as {"
 )
 @pytest.mark.parametrize("command", ["publish dataset1 --file", "resources load dataset1"])
 async def test_a_table_is_called_one_and_what_to_make_of_it_is_shown(
-    hub, tmp_path, name, content, command
+    real_hub, tmp_path, name, content, command
 ):
     (tmp_path / name).write_text(content)
     words = f"{command} {tmp_path}/{name}"
-    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    ended = await typed(words, RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN)
     example = STATE.replace("e.com/a", "example.com/res1")
     if "publish" in command:
         example = f'{example[:-1]}, "change": "updated"}}'
@@ -174,7 +181,7 @@ async def test_a_table_is_called_one_and_what_to_make_of_it_is_shown(
     assert (ended.status, ended.err.startswith(said)) == (NO, True), ended.err
 
 
-async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(hub, tmp_path):
+async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(real_hub, tmp_path):
     text = (Path(__file__).parents[4] / "docs/publishing.md").read_text()
     (command,) = re.findall(r"^(python3 -c .*?)\n```", text, re.MULTILINE | re.DOTALL)
     table = (
@@ -183,13 +190,13 @@ async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(hu
     (tmp_path / "table.csv").write_text(table)
     assert subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False).returncode == 0
     words = f"publish dataset1 --file {tmp_path}/table.ndjson"
-    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    ended = await typed(words, RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN=TOKEN)
     assert ended.out.startswith("accepted 2 changes"), ended
 
 
-async def test_a_pipe_that_is_named_as_a_file_of_a_load_is_refused_before_it_is_read(hub):
+async def test_a_pipe_that_is_named_as_a_file_of_a_load_is_refused_before_it_is_read(real_hub):
     """It can be read but once: what was looked at to know its form would be missing."""
-    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    settings = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
     words = ["resources", "load", "dataset1", "/dev/stdin"]
     ended = await forks.run(words, clean_environment() | settings, f"{STATE}\n".encode() * 100)
     said = "error: /dev/stdin is no regular file, and it would be read twice: give - for stdin\n"
