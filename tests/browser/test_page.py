@@ -877,6 +877,7 @@ async def test_on_a_telephone_a_field_has_the_width_of_its_card(chromium, page_h
     phone = {"viewport": {"width": 390, "height": 844}}
     async with opened(chromium, page_hub, set_name, **phone) as page:
         await view(page, "Debugger")
+        await expect(page.locator("#frame-filter")).to_be_visible()
         edges = [
             await page.locator(where).evaluate("(it) => it.getBoundingClientRect().right")
             for where in ("#from", "#frame-filter")

@@ -95,7 +95,9 @@ async def test_a_finger_chooses_a_stretch(chromium, page_hub, set_name):
 
 
 async def test_an_edge_is_moved_by_a_drag_that_begins_on_it(page, page_hub, set_name):
+    await expect(says(page)).to_contain_text("No change")
     await drag(page, 0.3, 0.6)
+    await expect(page.locator("#nothing")).to_be_visible()  # what appears moves the line
     before = asked(page)
     await drag(page, 0.6, 0.8)
     after = asked(page)
