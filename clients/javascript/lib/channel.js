@@ -95,8 +95,12 @@ export async function openStream(web, url, cursor) {
 export async function refusal(url, answer) {
   const detail = answer.status === 200 ? undefined : detailIn(await textOf(answer));
   if (answer.status === 410) return new TooOld(detail ?? "the channel no longer has it");
-  if (answer.status !== 200) return refused(url, answer, detail);
-  return new Rejected(`${url} is no channel: it serves neither a WebSocket nor an event stream`);
+  const isUnsaid = answer.status === 404 && detail === undefined; // a hub says why
+  if (answer.status !== 200) return refused(url, answer, detail, isUnsaid);
+  const isPage = answer.headers.get("Content-Type")?.includes("html");
+  const came = isPage ? "sent a page in HTML" : "serves something else";
+  const message = `${url} is no channel: it ${came}, neither a WebSocket nor an event stream`;
+  return new Rejected(message, { mayPass: true });
 }
 
 /** The data of each event; the stream's end is `TryAgain`. */

@@ -261,9 +261,9 @@ async function fromItsSite(web, url, page) {
 
 /** The socket beside a topic of which a Capability List names none, by the topic's hub. */
 export async function socketOfTopic(web, topic) {
-  const answer = await web.ask(topic);
-  await answer.body?.cancel(); // it may have no end, and its head says enough
-  return (await namedByHub(web, answer))?.socket;
+  const { body, status, headers, url } = await web.ask(topic);
+  await body?.cancel(); // it may have no end, and its head says enough
+  return (await namedByHub(web, { status, headers, url }))?.socket;
 }
 
 /** A topic is at its Source's own address, its set on the hub that the page names. */

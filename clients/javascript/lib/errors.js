@@ -4,9 +4,10 @@
 export class Rejected extends Error {
   name = "Rejected";
 
-  constructor(message, { status, closeCode, faults = [], isOfHub = false } = {}) {
+  constructor(message, { status, closeCode, faults = [], isOfHub = false, mayPass = false } = {}) {
     super(message);
     Object.assign(this, { status, closeCode, faults });
+    Object.defineProperty(this, "mayPass", { value: mayPass }); // what was a channel is not there
     Object.defineProperty(this, "isOfHub", { value: isOfHub }); // it has said why
   }
 }

@@ -33,6 +33,7 @@ export class Follower {
   #lists;
   #attempt = 0;
   #cuts = 0;
+  #hasRead = false; // its channel, once
   #beginsWithState;
   #stateAt; // the moment of the list of which so many resources were handed on
   #stated = 0;
@@ -152,6 +153,7 @@ export class Follower {
     this.#tellGap();
     if (begins === undefined && this.#lists) yield* this.#bridged();
     this.#say("live", { transport });
+    this.#hasRead = true;
     this.#liveSince = performance.now();
     for await (const payload of payloads) {
       const received = this.#timeline.joined(this.#read(payload));
@@ -299,6 +301,8 @@ export class Follower {
     else if (error instanceof TryAgain) {
       this.#noteCut(error);
       await this.#pause(error);
+    } else if (error.mayPass && this.#hasRead) {
+      await this.#pause(new TryAgain(`${error.message}, but the Source was read before`));
     } else throw error;
   }
 

@@ -163,7 +163,7 @@ function unreachable(url, error) {
 }
 
 /** What an answer means that brings nothing to read; its body is let go. */
-export function refused(url, { status, headers, body }, detail) {
+export function refused(url, { status, headers, body }, detail, mayPass = false) {
   body?.cancel().catch(() => {}); // it may have been read
   if (AGAIN.includes(status)) {
     const seconds = retryAfter(headers.get("Retry-After"));
@@ -173,7 +173,7 @@ export function refused(url, { status, headers, body }, detail) {
     });
   }
   const words = detail ?? MENDS[status] ?? `the answer was ${status}`;
-  return new Rejected(`${url}: ${words}`, { status, isOfHub: detail !== undefined });
+  return new Rejected(`${url}: ${words}`, { status, isOfHub: detail !== undefined, mayPass });
 }
 
 /** What a server says of its refusal in a problem document (RFC 9457). */

@@ -360,6 +360,22 @@ describe("a channel", () => {
     await assert.rejects(read("/c.xml", 1), /is no channel/);
   });
 
+  test("that was read and is not there for a while is waited for", async () => {
+    const page = answered(200, "<html>Back soon", { "Content-Type": "text/html" });
+    const begun = brokenStream(at(0), notification(0, 1, changed(1)));
+    const again = stream(at(1), notification(1, 2, changed(2)));
+    const none = answered(404);
+    offer(inTurn(begun, page, page, none, none, again)); // each time a hub of the topic is looked for
+    const said = [];
+    const onState = ({ state, error }) => state === "waiting" && said.push(error.message);
+    assert.deepEqual(await read("/c.xml", 2, { onState }), ["1", "2"]);
+    const missing = said.slice(1); // after the end of the first
+    assert.match(missing[0], /is no channel: it sent a page in HTML.*, but the Source was read before/);
+    assert.match(missing[1], /nothing at this address.*, but the Source was read before/);
+    offer(page);
+    await assert.rejects(read("/c.xml", 1), /is no channel: it sent a page in HTML/);
+  });
+
   test("of a notification that cannot be read is asked for it again", async () => {
     const broken = stream(at(0), notification(0, 1, changed(1)), "<urlset");
     offer(inTurn(broken, stream(at(1), notification(1, 2, changed(2)))));

@@ -36,6 +36,7 @@ from rsnotify_client.notification import (
     ChannelTransport,
     Cut,
     Lost,
+    NoChannel,
     Payload,
     Received,
     Renewed,
@@ -61,6 +62,7 @@ FRAMEWORK = "/framework_notification_channel"
 KNOWN_AGAIN = 100  # notifications of a channel, if it repeats itself
 CUTS = 2  # channels in a row that bring nothing, then long polls are tried first
 THREADS = 32  # for requests, besides those that wait for changes
+READ_BEFORE = "{}, but the Source was read before"
 SET_BACK = "%s; what was received since then may be no more: compare it with the Resource List"
 
 
@@ -71,6 +73,8 @@ def channel_trouble(error: Exception) -> str:
         return f"the server at {server} cannot be reached ({error.cause})"
     if isinstance(error, TokenUnavailable):
         return error.detail
+    if isinstance(error, NoChannel):
+        return READ_BEFORE.format(error.detail)
     if isinstance(error, TryAgain):
         return f"the hub cannot serve the channel now ({error.detail})"
     if isinstance(error, Lost):
@@ -279,11 +283,13 @@ class BaseFollower(Generic[Piece]):
         transport: ChannelTransport | None,
         *,
         owns_web: bool = True,
+        waits_out: bool = True,
     ) -> None:
         self._web = web
         self._followed = followed
         self._owns_web = owns_web
         self._transport = transport
+        self._waits_out = waits_out  # a channel that was read, and is only not there now
         self._cuts = 0
         self._attempt = 0
         self.has_read = False  # its channel or, where there is none, its Change Lists, once
@@ -305,6 +311,10 @@ class BaseFollower(Generic[Piece]):
                     await self._note_gap(error)
                 except (Lost, TryAgain) as error:
                     self._note_cut(error)
+                    await self._pause(error)
+                except NoChannel as error:
+                    if not (self._waits_out and self.has_read and error.may_pass):
+                        raise
                     await self._pause(error)
                 except Renewed as renewed:
                     log.info("%s", renewed)
@@ -361,7 +371,8 @@ class Follower(BaseFollower[Received]):
     To stop before the end, close the iteration, `aclosing(aiter(follower))`, and with it the
     connection. `heard` is up to where its channel was read before; `when_set_back` is called, and
     may raise, if the Source no longer has what it has sent; `skip` with what cannot be read. With
-    `state`, and without a cursor, all resources as they are come first.
+    `state`, and without a cursor, all resources as they are come first. A channel that was read and
+    is not there for a while is waited for, unless `waits_out` is false.
     """
 
     def __init__(
@@ -381,6 +392,7 @@ class Follower(BaseFollower[Received]):
         transport: ChannelTransport | None = None,
         wanted: Filter | None = None,
         state: bool = False,
+        waits_out: bool = True,
     ) -> None:
         owns_web, web = web is None, web or Web(token, url, network=network)
         if FRAMEWORK in url:  # there is nothing to catch up from
@@ -388,7 +400,7 @@ class Follower(BaseFollower[Received]):
         self._source = Followed(web, url, cursor, offered, lists, heard, wanted)
         if when_set_back is not None:
             self._source.timeline.when_set_back = when_set_back
-        super().__init__(web, [self._source], transport, owns_web=owns_web)
+        super().__init__(web, [self._source], transport, owns_web=owns_web, waits_out=waits_out)
         self._poll_seconds = poll_seconds
         self._skip = skip or log_skipped
         self._begins_with_state = state and cursor is None
@@ -540,6 +552,7 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         if begins.keys() != self._sets.keys():
             raise Refused(f"{self._url} does not say where it begins in each set: is it a hub?")
         log.info("following %s at %s", ", ".join(self._sets), self._url)
+        self.has_read = True
         for name, position in begins.items():
             self._sets[name].timeline.begin(position)
             yield name, standing(self._sets[name].timeline.cursor)

@@ -374,7 +374,7 @@ async def _check(url: str, answer: Reply, *, is_right: bool = False) -> None:
     if answer.status == 410:
         raise TooOld(detail or "the journal no longer has it")
     if detail is None or answer.status == 200:
-        raise NoChannel(url, answer.status)
+        raise NoChannel(url, answer.status, answer.headers.get("content-type"))
     raise Rejected(detail, status=answer.status)
 
 

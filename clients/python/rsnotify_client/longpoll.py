@@ -172,7 +172,8 @@ class StreamFollower:
         if answer.status not in (200, 204):
             await self._check(self._address.url, answer)
         if (until := position_of(answer.headers.get("stream-next-offset"))) is None:
-            raise NoChannel(self._address.url, answer.status)
+            kind = answer.headers.get("content-type")
+            raise NoChannel(self._address.url, answer.status, kind)
         return until
 
 

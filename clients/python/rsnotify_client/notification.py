@@ -309,11 +309,17 @@ class TooOld(Exception):
 class NoChannel(Rejected):
     """What answered at the address serves no channel, and does not say why."""
 
-    def __init__(self, url: str, status: int) -> None:
+    def __init__(self, url: str, status: int, kind: str | None = None) -> None:
         detail = f"{url}: the answer was {status}"
         if status == 200:
-            detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
+            came = "sent a page in HTML" if "html" in (kind or "") else "serves something else"
+            detail = f"{url} is no channel: it {came}, neither a WebSocket nor an event stream"
         super().__init__(detail, status=status)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether what was a channel before may be one again: it is only not there now."""
+        return self.status in (200, 404)
 
 
 def resumed(url: str, cursor: Position | None) -> str:

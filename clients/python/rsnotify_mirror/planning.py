@@ -32,7 +32,7 @@ from rsnotify_client.answer import asking
 from rsnotify_client.changelists import NOWHERE, ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover, of_known
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
-from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.follower import READ_BEFORE, Follower, Timeline
 from rsnotify_client.lists import ListPiece, ListVisitor, read_list
 from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.moments import ahead_of_its_time, is_ahead, is_one_moment, set_back
@@ -175,7 +175,7 @@ class Planner:
                 if self._asks_for_more(error):
                     continue
                 if self._will_pass(error):
-                    await self._wait_out(f"{error.detail}, but the Source was read before")
+                    await self._wait_out(READ_BEFORE.format(error.detail))
                     continue
                 if error.status != NOT_FOUND and error.close_code != CloseCode.NO_SUCH_SET:
                     raise
@@ -188,7 +188,8 @@ class Planner:
 
     def _will_pass(self, error: Rejected) -> bool:
         """Whether what was read before is only not there: no hub has said that its set is gone."""
-        if error.status != NOT_FOUND or not isinstance(error, NoChannel | Refused):
+        is_missing = isinstance(error, Refused) and error.status == NOT_FOUND
+        if not is_missing and not (isinstance(error, NoChannel) and error.may_pass):
             return False
         has_read = self._follower is not None and self._follower.has_read
         is_list_read = isinstance(error, Refused) and self._is_whole  # by the baseline
@@ -532,6 +533,7 @@ class Planner:
             skip=self._skip,
             transport=self._options.transport,
             wanted=self._asked,
+            waits_out=False,
         )
         follower.trouble = trouble  # until this one has read
         if trouble is None:

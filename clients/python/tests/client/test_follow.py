@@ -13,7 +13,7 @@ from msgspec import structs
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client import FollowedChange, HistoryGone, follow, follow_async, live
+from rsnotify_client import FollowedChange, HistoryGone, NoChannel, follow, follow_async, live
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import (
     MAX_SETS,
@@ -725,6 +725,48 @@ async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(source
     found = await read(address, 1, after=str(source.at))
     assert found == [("updated", "live")]
     assert attempts == [0]
+
+
+async def page(_: web.Request) -> web.Response:
+    """What a server says while it is mended."""
+    return web.Response(text="<html>Back soon", content_type="text/html")
+
+
+async def nothing(_: web.Request) -> web.Response:
+    return web.Response(status=404)
+
+
+INSTEAD = pytest.mark.parametrize(
+    ("instead", "said"),
+    [
+        (page, "is no channel: it sent a page in HTML, neither a WebSocket nor an event stream"),
+        (nothing, "the answer was 404"),
+    ],
+)
+
+
+@INSTEAD
+async def test_a_channel_that_was_read_and_is_not_there_for_a_while_is_waited_for(
+    source, attempts, caplog, instead, said
+):
+    address = offer(source, Entry(offer_channel(source, too_old=0)))
+    serve = source.handlers["/channel"]
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        is_away = 1 < source.asked["/channel"] <= 5
+        return await (instead if is_away else serve)(request)
+
+    source.handlers["/channel"] = channel
+    assert await read(address, 2, after=str(source.at)) == [("updated", "live")] * 2
+    assert attempts == [0, 1, 2]  # the connection was lost, then two requests each
+    assert f"{said}, but the Source was read before; trying again in" in caplog.text
+
+
+@INSTEAD
+async def test_one_that_never_was_there_ends_at_once(source, instead, said):
+    source.handlers["/channel"] = instead
+    with pytest.raises(NoChannel, match=said):
+        await read(channel_at(source), 1, after=str(source.at))
 
 
 async def test_the_line_that_a_channel_does_not_answer_names_its_server(source, attempts, caplog):

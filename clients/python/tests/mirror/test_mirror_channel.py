@@ -1,6 +1,7 @@
 """What a mirror believes of a channel: a Source that is set back, and times that have not come."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from rsnotify_mirror.plan import SOURCE_BACKOFF, Options
 from rsnotify_mirror.report import CopyStatus, Event, status_of
 from rsnotify_mirror.state import State
 from tests.support.running import until
-from tests.support.sources import CAPABILITIES, Source, entry_of, rendered
+from tests.support.sources import CAPABILITIES, Handler, Source, entry_of, rendered
 
 DAY = timedelta(days=1)
 
@@ -229,19 +230,40 @@ def status_now(copy: Path) -> CopyStatus:
         return status_of(state)
 
 
-MISSING = "the answer was 404, but the Source was read before"
+BEFORE = ", but the Source was read before"
+MISSING = f"the answer was 404{BEFORE}"
+PAGE = f"it sent a page in HTML, neither a WebSocket nor an event stream{BEFORE}"
 
 
+async def page(_: web.Request) -> web.Response:
+    """What a server says while it is mended."""
+    return web.Response(text="<html>Back soon", content_type="text/html")
+
+
+def take_away(source: Source, instead: Handler | None) -> Handler:
+    """Something else, or nothing, is at the address of the channel; what was there before."""
+    serve = source.handlers.pop("/channel")
+    if instead is not None:
+        source.handlers["/channel"] = instead
+    return serve
+
+
+INSTEAD = pytest.mark.parametrize(("instead", "said"), [(None, MISSING), (page, PAGE)])
+
+
+@INSTEAD
 @pytest.mark.usefixtures("soon")
-async def test_a_channel_that_is_not_there_for_a_while_is_followed_again(source, copy, following):
+async def test_a_channel_that_is_not_there_for_a_while_is_followed_again(
+    source, copy, following, instead, said
+):
     channel = ChannelOf(source, says_where=True)
     async with following.runs(channel):
         await following.has("0.txt", b"first")
-        serve = source.handlers.pop("/channel")
+        serve = take_away(source, instead)
         await channel.cut()
-        await following.until(lambda: len(following.said(MISSING)) > 2)
+        await following.until(lambda: len(following.said(said)) > 2)
         lives = [each.event for each in following.events].count("live")
-        await following.until(lambda: MISSING in (status_now(copy).last_error or ""))
+        await following.until(lambda: said in (status_now(copy).last_error or ""))
         assert not status_now(copy).in_step
         offered = source.documents.pop(CAPABILITIES)
         source.asked.clear()
@@ -254,17 +276,18 @@ async def test_a_channel_that_is_not_there_for_a_while_is_followed_again(source,
     assert [each.event for each in following.events].count("live") == lives
 
 
+@INSTEAD
 @pytest.mark.usefixtures("soon")
 async def test_a_channel_that_was_never_there_ends_a_first_run_and_no_later_one(
-    source, copy, following
+    source, copy, following, instead, said
 ):
     channel = ChannelOf(source, says_where=True)
-    serve = source.handlers.pop("/channel")
+    serve = take_away(source, instead)
     async with AsyncMirror(source.url + CAPABILITIES, copy) as first:
-        with pytest.raises(Rejected, match="it may have been removed"):
+        with pytest.raises(Rejected, match=re.escape(said.removesuffix(BEFORE))):
             await asyncio.wait_for(first.run(), 20)
     running = asyncio.create_task(following.reads(channel, source.change("0.txt", b"second")))
-    await following.until(lambda: bool(following.said(MISSING)))
+    await following.until(lambda: bool(following.said(said)))
     source.handlers["/channel"] = serve
     await running
 
