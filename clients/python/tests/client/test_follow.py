@@ -24,7 +24,7 @@ from rsnotify_client.discovery import (
     sitemaps_of,
 )
 from rsnotify_client.follower import Follower
-from rsnotify_client.web import Web
+from rsnotify_client.web import Refused, Web
 from tests.evidence.soak.network_frozen import Proxy
 from tests.support.running import TOKEN, RunningHub
 from tests.support.sources import CAPABILITIES, Handler, Source, rendered
@@ -760,6 +760,24 @@ async def test_a_channel_that_was_read_and_is_not_there_for_a_while_is_waited_fo
     assert await read(address, 2, after=str(source.at)) == [("updated", "live")] * 2
     assert attempts == [0, 1, 2]  # the connection was lost, then two requests each
     assert f"{said}, but the Source was read before; trying again in" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "mend"),
+    [
+        (403, "give a token that may read it"),
+        (404, "give the address of its Capability List"),
+        (200, "give the address of its Capability List"),
+    ],
+)
+async def test_the_http_address_of_a_channel_that_is_none_ends_at_once_and_says_what_to_give(
+    source, status, mend
+):
+    path = "channels/set/change_notification_channel"
+    source.answer(f"/{path}", "<html>no", status=status, content_type="text/html")
+    with pytest.raises(Refused, match=f"{path}.*{mend}"):
+        await read(source.loc(path), 1, after=str(source.at))
+    assert source.asked[f"/{path}"] == 1
 
 
 @INSTEAD
