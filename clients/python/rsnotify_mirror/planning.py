@@ -55,6 +55,10 @@ from rsnotify_mirror.state import FILLED, GIVEN, HELD_BACK_SECONDS, READ, State
 log = logging.getLogger(__name__)
 
 BAD_REQUEST, NOT_FOUND = 400, 404
+NEVER_READ = (
+    "{}; the Source names this as its channel: ask it to mend that, or copy without it, by --once. "
+    "The copy stays as it is"
+)
 DISCOVERY_ATTEMPTS = 4
 LIST_ATTEMPTS = 3  # to read the Change Lists
 ATTEMPTS = 4  # to read one list
@@ -177,6 +181,8 @@ class Planner:
                 if self._will_pass(error):
                     await self._wait_out(READ_BEFORE.format(error.detail))
                     continue
+                if isinstance(error, NoChannel):
+                    raise Rejected(NEVER_READ.format(error.detail), status=error.status) from None
                 if error.status != NOT_FOUND and error.close_code != CloseCode.NO_SUCH_SET:
                     raise
                 why = f"{error.detail}; it may have been removed. The copy stays as it is"

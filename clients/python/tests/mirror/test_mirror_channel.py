@@ -21,7 +21,7 @@ from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import SOURCE_BACKOFF, Options
 from rsnotify_mirror.report import CopyStatus, Event, status_of
 from rsnotify_mirror.state import State
-from tests.support.running import until
+from tests.support.running import rsnotify, until
 from tests.support.sources import CAPABILITIES, Handler, Source, entry_of, rendered
 
 DAY = timedelta(days=1)
@@ -248,6 +248,22 @@ def take_away(source: Source, instead: Handler | None) -> Handler:
     return serve
 
 
+async def refusal(_: web.Request) -> web.Response:
+    return web.Response(status=403)
+
+
+@pytest.mark.parametrize("instead", [None, page, refusal])
+async def test_the_command_ends_with_2_then_and_says_what_to_do(source, copy, instead):
+    ChannelOf(source, says_where=True)
+    take_away(source, instead)
+    url = source.url + CAPABILITIES
+    ended = await rsnotify("mirror", url, str(copy))
+    assert ended.status == 2
+    assert "/channel" in ended.err
+    assert "ask it to mend that, or copy without it, by --once" in ended.err
+    assert (await rsnotify("mirror", url, str(copy), "--once")).status == 0
+
+
 INSTEAD = pytest.mark.parametrize(("instead", "said"), [(None, MISSING), (page, PAGE)])
 
 
@@ -284,7 +300,8 @@ async def test_a_channel_that_was_never_there_ends_a_first_run_and_no_later_one(
     channel = ChannelOf(source, says_where=True)
     serve = take_away(source, instead)
     async with AsyncMirror(source.url + CAPABILITIES, copy) as first:
-        with pytest.raises(Rejected, match=re.escape(said.removesuffix(BEFORE))):
+        words = re.escape(said.removesuffix(BEFORE)) + "; .*: ask it to mend that, .* by --once"
+        with pytest.raises(Rejected, match=words):
             await asyncio.wait_for(first.run(), 20)
     running = asyncio.create_task(following.reads(channel, source.change("0.txt", b"second")))
     await following.until(lambda: bool(following.said(said)))
