@@ -23,7 +23,7 @@ from rsnotify_client.discovery import (
     linked_in_html,
     sitemaps_of,
 )
-from rsnotify_client.follower import Follower
+from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.web import Refused, Web
 from tests.evidence.soak.network_frozen import Proxy
 from tests.support.running import TOKEN, RunningHub
@@ -759,6 +759,25 @@ async def test_a_channel_that_was_read_and_is_not_there_for_a_while_is_waited_fo
     source.handlers["/channel"] = channel
     assert await read(address, 2, after=str(source.at)) == [("updated", "live")] * 2
     assert attempts == [0, 1, 2]  # the connection was lost, then two requests each
+    assert f"{said}, but the Source was read before; trying again in" in caplog.text
+
+
+@INSTEAD
+async def test_so_is_one_of_several_sets(source, attempts, caplog, instead, said):
+    path = "/channels/change_notification_channel"
+
+    async def channel(request: web.Request) -> web.StreamResponse:
+        if 1 < source.asked[path] <= 5:
+            return await instead(request)
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = f"x@{source.at}"
+        await socket.prepare(request)
+        return socket
+
+    source.handlers[path] = channel
+    follower = SetsFollower(source.url, {"x": source.at})
+    async with asyncio.timeout(60), aclosing(aiter(follower)) as pieces:
+        assert [(await anext(pieces))[0] for _ in range(2)] == ["x", "x"]
     assert f"{said}, but the Source was read before; trying again in" in caplog.text
 
 
