@@ -14,9 +14,7 @@ from rsnotify_mirror.paths import OURS
 
 BESIDE = f"{OURS}-part"  # what a file is called beside its place, or what that begins with
 PIECE_BYTES = 1 << 20
-SYNCED_BYTES = (
-    64 << 20
-)  # after so many the disk has to have them: a copy that is given up ends soon
+SYNCED_BYTES = 64 << 20  # the disk has to have them then: a copy that is given up ends soon
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
