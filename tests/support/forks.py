@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from select import select
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
@@ -195,24 +196,61 @@ def main(descriptor: int) -> None:
     build(Composition(Settings(), "redis://nowhere", "", "http://nowhere"))  # its patterns
     gc.freeze()  # a fork need not look at what all have
     gc.enable()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as requests:
-        while True:
-            request, files, *_ = socket.recv_fds(requests, REQUEST_BYTES, FILES)
-            if not request:
-                return
-            if os.fork() == 0:
-                break
-            for file in files:
-                os.close(file)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    become(*json.loads(request), files)
+        fork_for_each(requests)
     try:
         cli.main()
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             STATUS.append(ended.code or 0)
         raise
+
+
+def fork_for_each(requests: socket.socket) -> None:
+    """Returns in each fork; the process that forks ends here, once nobody can ask for more."""
+    running: dict[int, int] = {}  # where the end of each is told
+    ended, ends = os.pipe()  # written to when one ends
+    for end in (ended, ends):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(ends, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        for ready in select([requests, ended], [], [])[0]:
+            if ready == ended:
+                os.read(ended, 1 << 16)
+                tell_ends(running)
+                continue
+            request, files, *_ = socket.recv_fds(requests, REQUEST_BYTES, FILES)
+            if not request:
+                os._exit(0)
+            if pid := os.fork():
+                *standard, running[pid] = files
+                for file in standard:
+                    os.close(file)
+                tell(running[pid], pid)
+                continue
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for file in (ended, ends, *running.values()):
+                os.close(file)
+            become(*json.loads(request), files)
+            return
+
+
+def tell_ends(running: dict[int, int]) -> None:
+    """…with its exit status, of each that has ended."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        told = running.pop(pid)
+        tell(told, os.waitstatus_to_exitcode(status))
+        os.close(told)
+
+
+def tell(told: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # nobody waits for it any more
+        os.write(told, b"%d\n" % number)
 
 
 STATUS: list[int] = []
@@ -229,18 +267,11 @@ def end_at_once() -> None:
 
 
 def become(words: list[str], environment: dict[str, str], folder: str, files: list[int]) -> None:
-    """This fork is the command; the process between waits for its end and tells the status."""
+    """This fork is the command."""
     *standard, told = files
-    if pid := os.fork():
-        for file in standard:
-            os.close(file)
-        os.write(told, b"%d\n" % pid)
-        _, status = os.waitpid(pid, 0)
-        os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
-        os._exit(0)
+    os.close(told)
     for number, file in enumerate(standard):
         os.dup2(file, number)
-    for file in files:
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
