@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from tests.support.amount import enough
 from tests.support.faults import OwnRedis, SlowWay
 from tests.support.lossy_failover import LOC
 from tests.support.raw import CLOSE, raw_channel
@@ -69,7 +70,7 @@ class SpoilingWay(SlowWay):
             await writer.drain()
 
 
-@pytest.fixture(params=WAYS.values(), ids=WAYS)
+@pytest.fixture(params=enough([*WAYS.values()], 2), ids=WAYS)
 async def way(own_redis: OwnRedis, request: pytest.FixtureRequest) -> AsyncIterator[SpoilingWay]:
     async with SpoilingWay(own_redis.url, request.param, random.Random(23)) as way:
         yield way

@@ -26,6 +26,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions, SetRecord
 from rsnotify.sets.records import Sets
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
+from tests.support.amount import enough
 from tests.support.faults import configured, out_of_memory
 from tests.support.receivers import Receiver
 from tests.support.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
@@ -137,6 +138,7 @@ async def test_a_slot_that_is_moved_is_found_whatever_moves_it(running, client):
     assert await pipeline.execute() == [b"newer"]
 
 
+@pytest.mark.evidence
 async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeating(client):
     sets = Sets(client)
     other, _, _ = await sets.add("other", SetOptions())
@@ -251,7 +253,10 @@ async def test_no_node_is_written_to_more_often_however_many_ask(running, client
     assert await writes(node) == before + 1, "those who ask at the same time share one"
 
 
-@pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
+@pytest.mark.parametrize(
+    ("left", "is_full"),
+    enough([pytest.param(MIB // 4, True), pytest.param(2 * MIB, False)], 1),
+)
 async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(running, client, left, is_full):
     node = await running.master_of_set("a")
     of_it = [name for name in NAMES if await running.master_of_set(name) is node]
@@ -316,6 +321,7 @@ async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
     await asyncio.gather(listening, return_exceptions=True)
 
 
+@pytest.mark.evidence
 async def test_the_bell_of_a_journal_is_rung_where_the_journal_is(running, client):
     """Another node may be silent: whoever publishes to this one does not wait for it."""
     of_the_hub = await running.master_of(slot_of(HUB_KEY))

@@ -36,7 +36,7 @@ def corpus_of(target: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((CORPUS / target).iterdir())]
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", enough([*TARGETS], 6))
 def test_what_strangers_send_is_read_or_refused(name):
     target, corpus = TARGETS[name], corpus_of(name)
     for data in (*corpus, *mutations(corpus, target.words, MUTATIONS, random.Random(name))):

@@ -58,7 +58,7 @@ def test_an_argument_that_is_not_utf_8_is_shown(real_hub, words):
     assert "is not UTF-8" in run(*words, "--url", real_hub.url, RSNOTIFY_TOKEN="a")
 
 
-@pytest.mark.parametrize("key", ["a\nb", "€", os.fsdecode(b"\xff")], ids=ascii)
+@pytest.mark.parametrize("key", enough(["a\nb", "€", os.fsdecode(b"\xff")], 1), ids=ascii)
 def test_a_key_that_no_header_can_carry_is_refused_at_once(real_hub, set_name, key):
     words = ("-m", "rsnotify", "publish", set_name, "--key", key, "http://example.com/a")
     _, errors = python(*words, "--url", real_hub.url, RSNOTIFY_TOKEN=TOKEN).communicate(timeout=200)
@@ -221,7 +221,7 @@ ASKED = (
 )
 
 
-@pytest.mark.parametrize("content", enough(["{}", '["a"]', "[{}]", "5", '{"name": null}'], 2))
+@pytest.mark.parametrize("content", enough(["{}", '["a"]', "[{}]", "5", '{"name": null}'], 1))
 def test_what_another_api_grants_is_taken_for_no_hubs_answer(content):
     with granting(content.encode()) as url:
         at = {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": TOKEN}

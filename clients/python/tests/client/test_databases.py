@@ -151,7 +151,7 @@ def test_a_damaged_file_is_named_with_what_to_do(user, damage, tmp_path):
     assert any(word in said for word in ("move it away", "move that file away", "take an empty"))
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", enough([*USERS], 2))
 def test_a_disk_that_is_full_is_named_and_asked_for_room(user, tmp_path):
     """Here a limit of the process; the file is whole afterwards."""
     name, make, use, error = USERS[user]
