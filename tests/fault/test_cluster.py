@@ -119,6 +119,7 @@ async def test_slots_that_move_while_publishing_lose_and_double_nothing(tmp_path
         assert len(receiver.locs) == len(set(receiver.locs))
 
 
+@pytest.mark.evidence
 async def test_a_slot_half_moved_is_read_whole_and_written_when_all_is_there(tmp_path):
     async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
         await published(hub, ["a", "b"])
@@ -274,6 +275,7 @@ async def stop_replication(redis: RunningCluster, master: RedisServer) -> None:
     await until(is_alone)
 
 
+@pytest.mark.evidence
 async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path):
     async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
         await published(hub, ["a", "b"])

@@ -119,6 +119,7 @@ def certificate_of(path: Path, days: int) -> datetime:
     return ends
 
 
+@pytest.mark.evidence
 async def test_a_certificate_of_redis_that_ends_soon_is_a_warning_until_redis_has_a_new_one(
     tmp_path,
 ):

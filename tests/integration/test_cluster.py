@@ -78,6 +78,7 @@ async def test_commands_go_to_the_nodes_that_have_their_keys(running, client):
     assert then == 1
 
 
+@pytest.mark.evidence
 async def test_a_set_takes_half_of_the_smallest_node_at_most_and_others_go_on(
     running, client, tmp_path
 ):
@@ -155,6 +156,7 @@ async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeati
         await sets.remove("a")
 
 
+@pytest.mark.evidence
 async def test_lost_journals_of_a_set_begin_again_and_others_stay(client):
     sets = Sets(client)
     record, _, _ = await sets.add("a", SetOptions())
@@ -171,6 +173,7 @@ def server_of(lineage: Lineage, name: str) -> str:
     return lineage.servers[slot_of_set(name)]
 
 
+@pytest.mark.evidence
 async def test_another_master_is_another_lineage_of_its_journals_and_of_no_others(running, client):
     before = await lineage_of(client)
     away = await running.master_of_set("a")
@@ -224,6 +227,7 @@ async def test_one_node_that_is_gone_is_no_matter_of_the_others(running, client)
     await until(is_back)
 
 
+@pytest.mark.evidence
 async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(running, client):
     full = await running.master_of_set("a")
     of_it = [name for name in NAMES if await running.master_of_set(name) is full]
@@ -303,6 +307,7 @@ async def test_scripts_that_a_node_does_not_know_are_sent_in_full(running, clien
     assert set(await sets.all()) == set(NAMES)
 
 
+@pytest.mark.evidence
 async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(running):
     heard: set[str] = set()
 
@@ -408,6 +413,7 @@ async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_do
     assert "NOPERM" not in log
 
 
+@pytest.mark.evidence
 async def test_tombstones_are_where_their_set_is(client):
     journal, sets = JournalStore(client, window_changes=10), Sets(client)
     for name in NAMES:

@@ -107,6 +107,7 @@ async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_stat
     assert hub.process.returncode in (0, -signal.SIGTERM)
 
 
+@pytest.mark.evidence
 async def test_an_event_stream_is_sent_as_it_comes(hub):
     async with (
         aiohttp.ClientSession() as session,
@@ -134,6 +135,7 @@ async def test_a_reader_is_closed_with_the_reason(hub):
         assert closed.value.rcvd.code == 4404
 
 
+@pytest.mark.evidence
 async def test_a_reader_that_says_more_than_a_reader_may_is_closed(hub):
     async with (
         asyncio.timeout(PATIENT_SECONDS),
@@ -158,6 +160,7 @@ async def test_without_an_address_it_says_what_is_missing(tmp_path):
     assert found.process.returncode != 0
 
 
+@pytest.mark.evidence
 async def test_whoever_waits_for_a_stream_is_answered_there_too(tmp_path):
     async with hosted(tmp_path / "data", RSNOTIFY_LONG_POLL_SECONDS="2") as hub:
         await until_ready(hub)

@@ -168,6 +168,7 @@ def signed(kid: str) -> str:
     return jwt.encode(claims, _secret(kid), algorithm="HS256", headers={"kid": kid})
 
 
+@pytest.mark.evidence
 async def test_a_key_of_jwts_is_replaced_in_the_key_set(tmp_path):
     jwks = key_set(tmp_path, "yesterday")
     async with two_processes(tmp_path, jwks=str(jwks), jwks_seconds=str(JWKS_SECONDS)) as hub:

@@ -13,6 +13,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions
 from rsnotify.views.oai_answers import datestamp
 from tests.integration.test_oai import Copy, Record, Repository, in_a_later_second
+from tests.support.amount import enough
 from tests.support.loading import Loading, ndjson
 from tests.support.pulling import CHANGES, SET, Pulling, loc
 
@@ -304,7 +305,7 @@ async def whole(repository: Repository, **asked: str) -> list[Record]:
     return [each async for page in repository.list(**asked) for each in page.records]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", enough(range(6), 2))
 async def test_whoever_harvests_learns_of_every_end_however_late(pulling, repository, seed):
     """Of what has changed while its list was read, too; no change is kept for long."""
     chosen, last = random.Random(seed), dict[str, tuple[str, bool]]()

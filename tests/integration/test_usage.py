@@ -238,6 +238,7 @@ async def test_keys_that_are_remembered_count_until_they_are_forgotten(hub, clie
         await client.hincrby(RECORD, "keys_from", -(24 * 3600 + 1))
 
 
+@pytest.mark.evidence
 async def test_lists_that_are_replaced_count_until_they_are_gone(hub, client):
     await hub.publish(*(Change(loc(f"{one}"), "updated") for one in range(3000)))
     await hub.upkeep.snapshots.take(SET)

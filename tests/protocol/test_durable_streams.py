@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocol.test_foreign_receivers import Foreign, installed, running
+from tests.support.amount import enough
 from tests.support.needs import need
 from tests.support.running import RunningHub
 
@@ -67,7 +68,7 @@ def typescript_client(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 CLIENTS = pytest.mark.parametrize("client", [python_client, typescript_client])
-WAYS = pytest.mark.parametrize("live", ["long-poll", "sse"])
+WAYS = pytest.mark.parametrize("live", enough(["long-poll", "sse"], 1))
 
 
 @asynccontextmanager

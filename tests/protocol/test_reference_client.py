@@ -124,6 +124,7 @@ async def test_the_reference_client_ends_in_sync(resync, hub, source, tmp_path):
     assert re.search(r"Status:\s+IN SYNC", said), said
 
 
+@pytest.mark.evidence
 async def test_the_reference_client_deletes_what_was_created_right_before_a_snapshot(
     resync, hub, source, tmp_path
 ):
@@ -139,6 +140,7 @@ async def test_the_reference_client_deletes_what_was_created_right_before_a_snap
     assert sorted(destination.files()) == ["a"], said
 
 
+@pytest.mark.evidence
 async def test_the_reference_client_takes_what_a_list_with_a_filter_has(
     resync, hub, source, tmp_path
 ):

@@ -48,6 +48,7 @@ async def test_left_to_itself_it_loses_a_deletion_and_with_from_it_does_not(
     assert sorted(destination.files()) == ["a"], said
 
 
+@pytest.mark.evidence
 async def test_without_delete_files_stay(hub, source, destination):
     at = await begun(hub, source, destination)
     await tell(hub, source.delete("b"), older(source.write("c", "c", "created")))
@@ -56,6 +57,7 @@ async def test_without_delete_files_stay(hub, source, destination):
     assert sorted(destination.files()) == ["a", "b", "c"], said
 
 
+@pytest.mark.evidence
 async def test_changes_in_closed_lists_want_from_in_the_address(resync, tmp_path, source):
     async with RunningHub(tmp_path / "data", changelist_max="2") as hub:
         destination = Destination(resync, tmp_path, hub, source)

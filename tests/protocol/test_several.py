@@ -14,7 +14,6 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from tests.protocol.test_channels import BEARER, close_of, received, refusal, token_for
 from tests.protocol.test_sse import Stream
-from tests.support.amount import enough
 from tests.support.raw import raw_channel
 from tests.support.running import PATIENT_SECONDS, RunningHub
 
@@ -164,7 +163,8 @@ async def test_an_event_s_id_has_all_cursors_and_resumes(hub):
             }
 
 
-@pytest.mark.parametrize("form", enough(["WebSocket", "events"], 1))
+@pytest.mark.evidence
+@pytest.mark.parametrize("form", ["WebSocket", "events"])
 async def test_a_kill_leaves_no_gap_and_no_repetition_in_a_busy_set_and_a_quiet_one(own_hub, form):
     heard = Heard.from_text(
         ",".join(

@@ -8,6 +8,8 @@ import resource
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.support.receivers import (
     Behaviour,
     ReceivedRequest,
@@ -110,6 +112,7 @@ async def rounds(hub: RunningHub, healthy: list[Receiver], first: int) -> None:
         await asyncio.gather(*(has(receiver, number + 1) for receiver in healthy))
 
 
+@pytest.mark.evidence
 async def test_the_healthy_get_every_change_in_order_and_do_not_care_about_the_sick(tmp_path):
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(

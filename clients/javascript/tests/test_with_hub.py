@@ -39,6 +39,7 @@ def readers_of(request: pytest.FixtureRequest) -> Any:
     return made
 
 
+@pytest.mark.evidence
 async def test_a_killed_hub_costs_no_change_and_repeats_none(hub, readers_of):
     async with AsyncExitStack() as stack:
         readers = [await stack.enter_async_context(each) for each in readers_of(hub.channel())]

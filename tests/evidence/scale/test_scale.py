@@ -13,7 +13,8 @@ from tests.evidence.scale.model import (
     Setup,
     herd_seconds,
 )
-from tests.support.amount import enough
+
+pytestmark = pytest.mark.evidence
 
 COSTS = Costs(
     publish=0.5e-3,
@@ -57,7 +58,7 @@ def test_readers_on_one_core_wait_for_each_other():
     assert shared.published < alone.published
 
 
-@pytest.mark.parametrize("processes", enough([3, 1, 7], 2))
+@pytest.mark.parametrize("processes", [3, 1, 7])
 def test_all_readers_get_all_that_is_published_however_many_processes(processes):
     found = outcome(readers=1_000, processes=processes, seconds=1)
     assert found.deliveries == 1_000 * found.published
@@ -95,7 +96,6 @@ def test_a_herd_is_back_when_all_handshakes_are_done():
     assert work <= herd_seconds(COSTS, readers) <= HUB_BACKOFF.first_seconds + work
 
 
-@pytest.mark.evidence
 def test_a_herd_that_is_too_large_comes_back_several_times():
     readers = int(2 * HERD_PATIENCE_SECONDS / COSTS.handshake)
     assert herd_seconds(COSTS, readers) > 1.25 * readers * COSTS.handshake

@@ -73,6 +73,7 @@ async def test_combinations_of_lists(lists, bridging):
         await is_bridged(FourLists(source, world_of(f"{lists}"), lists), bridging)
 
 
+@pytest.mark.evidence
 async def test_a_source_that_resync_builds(tmp_path, bridging):
     (tmp_path / "source").mkdir()
     build = installed().with_name("resync-build")

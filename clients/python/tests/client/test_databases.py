@@ -173,6 +173,7 @@ def test_a_disk_that_is_full_is_named_and_asked_for_room(user, tmp_path):
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.evidence
 def test_many_may_begin_with_a_new_file_at_once(tmp_path):
     """To go over to a log beside the file is refused, not waited for, while others do it."""
     path = tmp_path / "cursors.db"

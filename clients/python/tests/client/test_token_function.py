@@ -528,7 +528,8 @@ async def test_a_function_that_gives_the_same_token_again_ends_it_with_its_refus
 
 
 @of_the_session
-@pytest.mark.parametrize("way", enough(WAYS, 1))
+@pytest.mark.evidence
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_clock_that_is_behind_costs_a_reconnection_and_no_change(
     jwt_hub, way, monkeypatch, quick_retries
 ):

@@ -61,7 +61,7 @@ async def publish(hub: RunningHub, *names: str, set_name: str = "dataset1") -> P
     return Position.parse((await hub.publish(*locs, set_name=set_name))["until"])
 
 
-@BY
+@pytest.mark.parametrize("transport", enough(TRANSPORTS, 1))
 async def test_each_change_comes_once_by_the_chosen_transport_while_the_hub_is_killed(
     hub, transport, quick_retries, tmp_path
 ):

@@ -106,6 +106,7 @@ async def test_sources_that_others_write(kind, seed, tmp_path):
         await tell(kind(source, world_of(f"{kind}{seed}")), tmp_path / "copy")
 
 
+@pytest.mark.evidence
 async def test_a_source_that_resync_builds(tmp_path):
     (tmp_path / "source").mkdir()
     build = installed().with_name("resync-build")

@@ -171,6 +171,7 @@ NEARLY_PLAIN = st.from_regex(
 )
 
 
+@pytest.mark.evidence
 @given(NEARLY_PLAIN)
 def test_a_plain_address_has_the_place_that_the_rules_would_give_it(loc):
     try:
