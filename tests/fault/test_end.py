@@ -32,6 +32,7 @@ def redis_is_gone(data: Path) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.evidence
 async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(tmp_path):
     hub = DeafHub(tmp_path / "data", drain_seconds="0")
     await hub.start()
@@ -41,6 +42,7 @@ async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(
     assert redis_is_gone(hub.data)
 
 
+@pytest.mark.evidence
 async def test_a_loop_that_never_hears_is_named_and_the_process_goes_without_it(
     tmp_path, monkeypatch
 ):

@@ -75,6 +75,7 @@ async def test_a_replica_that_is_away_is_a_warning_before_anybody_publishes(tmp_
             await has_none_again(hub, "replicas confirm what is published again")
 
 
+@pytest.mark.evidence
 async def test_sentinels_that_are_away_are_a_warning_once_no_replica_could_take_over(tmp_path):
     async with watched(tmp_path) as redis, AsyncExitStack() as started:
         hub = RunningHub(tmp_path / "data", "--redis", redis.url)

@@ -123,6 +123,7 @@ async def test_a_private_document_is_validated_with_a_token_or_a_header(hub):
 # --- progress ------------------------------------------------------------------------------------
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     ("words", "line", "said"),
     [

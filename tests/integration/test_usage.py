@@ -223,6 +223,7 @@ async def test_the_estimate_is_not_below_what_redis_takes(length, hub, client):
     assert estimated / 3 < counted <= estimated
 
 
+@pytest.mark.evidence
 async def test_keys_that_are_remembered_count_until_they_are_forgotten(hub, client):
     for batch in range(20):
         one = (of(f"{batch}-{number}", key=f"{batch}-{number}") for number in range(100))
@@ -266,6 +267,7 @@ async def test_a_full_set_has_no_list_written_on_request(hub, client):
     await hub.hub.usage.require_room(SET, 0)
 
 
+@pytest.mark.evidence
 async def test_what_is_remembered_of_loads_counts(hub, client):
     await hub.load(ndjson(["a"]))
     await count(hub)

@@ -213,6 +213,7 @@ async def by_events(hub: RunningHub, heard: Heard) -> None:
             heard.take((await Stream(answer).event())["data"].encode())
 
 
+@pytest.mark.evidence
 async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(hub):
     locs = [f"http://example.com/{number}/{'x' * 1000}" for number in range(300)]
     async with (

@@ -584,6 +584,7 @@ async def test_a_follower_begins_once_a_token_can_be_had(jwt_hub, quick_retries)
     assert function.asked == 3
 
 
+@pytest.mark.evidence
 @of_the_session
 async def test_a_command_goes_on_with_what_its_token_file_has_next(jwt_hub, tmp_path):
     file, written = tmp_path / "token", 0

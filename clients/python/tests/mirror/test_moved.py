@@ -176,6 +176,7 @@ KILLS = amount(4, evidence=40)
 RESOURCES = amount(500, evidence=5_000)
 
 
+@pytest.mark.evidence
 async def test_a_copy_that_moves_is_whole_whenever_it_is_killed(source, copy, new, tmp_path):
     for number in range(RESOURCES):
         source.add(f"{number % 50}/r{number}", b"%d" % number)
