@@ -76,10 +76,14 @@ def _wanted(value: Json, description: str) -> Json:
 
 PARAMETERS: dict[str, Json] = {
     # in the path
-    "set": {"type": "string", "pattern": f"^{NAME.pattern}$"},
+    "set": {
+        "type": "string",
+        "pattern": f"^{NAME.pattern}$",
+        "description": "The name of a set",
+    },
     "from_": {"type": "string", "description": "Where the list begins: a position"},
     "part": {"type": "string", "description": "As an index or an archive names it"},
-    "subscription": {"type": "string"},
+    "subscription": {"type": "string", "description": "The id of a subscription"},
     "token": {"type": "string", "description": "The id of a token"},
     "file": {"type": "string", "description": "As the page names it"},
     # in the query
@@ -130,7 +134,12 @@ PARAMETERS: dict[str, Json] = {
     "loc": {"type": "string", "pattern": XML_TEXT, "description": "A resource"},
     "publish": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
     "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
-    "max_delete": {"type": "number", "minimum": 0, "maximum": 100},
+    "max_delete": {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 100,
+        "description": "So many percent of the set at most may be deleted",
+    },
     "as_of": {
         "type": "string",
         "format": "date-time",

@@ -19,6 +19,7 @@ Described = Mapping[str, Any]
 Row = tuple[str, str, Described]  # path, method and operation
 
 TRIED = ("token.js", "reference.js", "palette.js")
+PLACES = {"path": "in the path", "query": "in the query", "header": "a header"}
 
 
 def page_of(document: Described, scripts: tuple[str, ...] = TRIED) -> str:
@@ -99,7 +100,7 @@ def _section(path: str, method: str, operation: Described) -> Iterator[str]:
     yield f'<a class="permalink" href="#{identifier}" aria-label="Link to {name}">#</a></h3>'
     yield f"<p>{_words(operation['summary'])}.{_who(operation)}</p>"
     if operation["parameters"]:
-        yield from _table("parameter", "in", map(_parameter_row, operation["parameters"]))
+        yield from _table("parameter", "meaning", map(_parameter_row, operation["parameters"]))
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         yield f"<p>Body: <code>{escape(kind)}</code>{_schema(content['schema'])}</p>"
     answers = operation["responses"]
@@ -128,7 +129,9 @@ def _who(operation: Described) -> str:
 def _parameter_row(parameter: Described) -> tuple[str, str]:
     schema = parameter["schema"]
     text = schema.get("description") or ", ".join(schema.get("enum", ())) or schema.get("type", "")
-    return f"<code>{escape(parameter['name'])}</code>", _words(f"{parameter['in']}; {text}")
+    return f"<code>{escape(parameter['name'])}</code>", _words(
+        f"{text} ({PLACES[parameter['in']]})"
+    )
 
 
 def _answer_row(answer: tuple[str, Described]) -> tuple[str, str]:

@@ -370,6 +370,14 @@ def test_the_curl_of_an_operation_says_its_method_its_token_and_its_body(documen
     assert "--data hub.mode=subscribe --data hub.topic=http://hub.example/" in unescape(page)
 
 
+def test_a_parameter_says_what_it_means_and_where_it_stands(document):
+    page = unescape(page_of(document))
+    assert "<td>A set (in the query)</td>" in page
+    assert "<td>The name of a set (in the path)</td>" in page
+    assert "<td>string (in the path)" not in page
+    assert "<td>The same request with the same key is done once (a header)</td>" in page
+
+
 def test_the_page_can_be_had_without_scripts(document):
     assert "<script" not in page_of(document, ())
 
