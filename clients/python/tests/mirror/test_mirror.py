@@ -825,6 +825,45 @@ async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(source, copy)
         await asyncio.gather(keeping, return_exceptions=True)
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (CAPABILITIES, 200),
+        (CAPABILITIES, 404),
+        ("/changelist.xml", 200),
+        pytest.param("/changelist.xml", 404, marks=pytest.mark.evidence),  # asked again after 10 s
+    ],
+)
+async def test_a_page_in_the_place_of_a_polled_list_is_waited_out(source, copy, path, status):
+    asked: list[str] = []
+
+    async def back_soon(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=status, text="<html>Back soon", content_type="text/html")
+
+    async def is_shown() -> bool:
+        return bool(asked) or keeping.done()
+
+    async def is_followed() -> bool:
+        return copy.exists() and files(copy).get("a.txt") == content
+
+    options = Options(poll_seconds=0.05, relist_seconds=0.3, first_retry_seconds=0.01)
+    async with AsyncMirror(source.url + CAPABILITIES, copy, options) as mirror:
+        keeping = asyncio.create_task(mirror.run())
+        source.change("a.txt", content := b"second a")
+        await until(is_followed)
+        before = files(copy)
+        source.handlers[path] = back_soon
+        await until(is_shown)
+        assert files(copy) == before
+        del source.handlers[path]
+        source.change("a.txt", content := b"third a")
+        await until(is_followed)
+        assert not keeping.done()
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+
 async def test_what_changes_while_it_is_fetched_is_read_about_again(source, copy):
     contents = iter([b"second a", b"third a"])
 
