@@ -6,7 +6,7 @@ place never meet. Folders are held open: what others close or remove is not mixe
 """
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from secrets import token_hex
 from threading import Event
 
@@ -29,14 +29,14 @@ class FileCopy:
     def __init__(self, source: int, name: str, folder: int, aside: str) -> None:
         self._aside = aside
         self._is_given_up = Event()
-        self._old = os.open(name, _READ, dir_fd=source)
-        self._of = os.fstat(self._old)
-        try:
-            self._new = os.open(aside, _WRITE, 0o666, dir_fd=folder)
-        except BaseException:
-            os.close(self._old)
-            raise
-        self._folder = os.dup(folder)
+        with ExitStack() as opened:
+            self._old = os.open(name, _READ, dir_fd=source)
+            opened.callback(os.close, self._old)
+            self._of = os.fstat(self._old)
+            self._folder = os.dup(folder)
+            opened.callback(os.close, self._folder)
+            self._new = os.open(aside, _WRITE, 0o666, dir_fd=folder)  # last: it would be left
+            opened.pop_all()
 
     def copy(self) -> None:
         """In a thread: all of it, unless it is given up; closes both files."""
@@ -66,7 +66,7 @@ class FileCopy:
         os.replace(self._aside, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def close(self) -> None:
-        """Remove it, unless it has its place."""
+        """Remove it, unless it has its place; raise if that is not possible."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(self._aside, dir_fd=self._folder)

@@ -159,12 +159,20 @@ class Disk:
         self._note(aside, other, new)
         try:
             folder, _ = other._at(new, create=True)
-            with closing(FileCopy(*self._at(path), folder, aside)) as copy:
-                await self._threads.run(copy.copy, abort=copy.give_up)
-                yield copy
+            copy = FileCopy(*self._at(path), folder, aside)
+        except BaseException:
+            self._forget_note(aside)
+            raise
+        try:
+            await self._threads.run(copy.copy, abort=copy.give_up)
+            yield copy
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(aside, dir_fd=self._folder(PARTS, create=False))
+            copy.close()  # what cannot be removed now stays noted
+            self._forget_note(aside)
+
+    def _forget_note(self, aside: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(aside, dir_fd=self._folder(PARTS, create=False))
 
     def _remove_copied(self, copy: FileCopy, path: str) -> None:
         """Remove what was copied, unless another file has its name by now."""
@@ -210,12 +218,20 @@ class Disk:
             os.close(part)
         if not self._is_renamed(f"{PARTS}/{SMALL}", path):
             self._note(BESIDE, self, path)
-            folder, name = self._at(path, create=True)
-            source, part_name = self._at(f"{PARTS}/{SMALL}")
-            _copy_to(source, part_name, folder, BESIDE)
+            self._put_across(path)
+            os.unlink(SMALL, dir_fd=self._folder(PARTS, create=False))
+
+    def _put_across(self, path: str) -> None:
+        folder, name = self._at(path, create=True)
+        source, small = self._at(f"{PARTS}/{SMALL}")
+        try:
+            _copy_to(source, small, folder, BESIDE)
             with _folders_named(path):
                 os.replace(BESIDE, name, src_dir_fd=folder, dst_dir_fd=folder)
-            os.unlink(part_name, dir_fd=source)
+        except BaseException:
+            with suppress(OSError):  # the next one is noted in its place
+                os.unlink(BESIDE, dir_fd=folder)
+            raise
 
     def _is_renamed(self, path: str, new: str) -> bool:
         """Rename a file of this directory; False if its place is on another mount."""
@@ -396,11 +412,11 @@ def _is_moved(source: int, name: str, folder: int, there: str) -> bool:
 
 
 def _copy_to(source: int, name: str, folder: int, aside: str) -> None:
-    reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source)
-    writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
-    with os.fdopen(reading, "rb") as old, os.fdopen(writing, "wb") as new:
-        while piece := old.read(1 << 20):
-            new.write(piece)
-        new.flush()
-        found = os.fstat(reading)
-        os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source), "rb") as old:
+        writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
+        with os.fdopen(writing, "wb") as new:
+            while piece := old.read(1 << 20):
+                new.write(piece)
+            new.flush()
+            found = os.fstat(old.fileno())
+            os.utime(writing, ns=(found.st_atime_ns, found.st_mtime_ns))

@@ -1,6 +1,7 @@
 """A folder of a copy is another mount: what is long is copied there while all else goes on."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -18,7 +19,7 @@ from rsnotify.errors import TryAgain
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.across import BESIDE
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.disk import Disk, InTheWay
 from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.room import NoRoom
 from tests.support import disks
@@ -62,8 +63,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.fixture
-async def mount(source: Source, tmp_path: Path) -> AsyncIterator[Path]:
-    """The folder `sub` of a copy that has nothing yet."""
+async def mounted(source: Source, tmp_path: Path) -> AsyncIterator[disks.Disk]:
     source.resources.clear()
     source.list_resources()
     await once(source, tmp_path / "copy")
@@ -72,7 +72,13 @@ async def mount(source: Source, tmp_path: Path) -> AsyncIterator[Path]:
     with disks.Disk(folder) as disk:
         if not disk.is_mounted:
             pytest.skip("this user cannot mount a disk")
-        yield folder
+        yield disk
+
+
+@pytest.fixture
+def mount(mounted: disks.Disk, source: Source, tmp_path: Path) -> Path:
+    """The folder `sub` of a copy that has nothing yet."""
+    return tmp_path / "copy" / place_of(source.loc("sub"))
 
 
 @pytest.fixture
@@ -238,3 +244,69 @@ async def test_what_replaces_a_file_that_is_moved_aside_is_not_removed(mount, co
                 await moving
     assert contents(mount) == {"long": b"new"}
     assert not [each for each in kept.rglob("*") if each.is_file()]
+
+
+# --- what fails -----------------------------------------------------------------------------------
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_a_copy_that_cannot_be_removed_is_removed_later(mounted, mount, copy):
+    place = str((mount / "long").relative_to(copy))
+
+    def check() -> None:
+        if contents(mount):
+            mounted.write_protect()
+
+    with closing(Disk(copy)) as disk:
+        with pytest.raises(OSError, match="Read-only"):
+            await disk.put_part(part(disk, "1", LONG), place, None, check)
+        disk.sweep(list)
+        (name,) = contents(mount)
+        assert name.startswith(BESIDE)
+        mounted.make_room(os.getpid())
+        disk.sweep(list)
+    assert contents(mount) == {}
+    assert leavings(copy) == []
+
+
+async def test_a_process_with_too_many_open_files_leaves_nothing(mount, copy, monkeypatch):
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    place = str((mount / "long").relative_to(copy))
+    with closing(Disk(copy)) as disk:
+        content = part(disk, "1", LONG)
+        await disk.put_part(content, place, None)
+        part(disk, "1", LONG)
+        before = open_files()
+        monkeypatch.setattr(os, "dup", refuse)
+        with pytest.raises(OSError, match="Too many open files"):
+            await disk.put_part(content, place, None)
+        assert open_files() == before
+    assert contents(mount) == {"long": LONG}
+
+
+def test_a_small_file_with_a_folder_in_its_way_leaves_nothing(mount, copy):
+    (mount / "folder/file").mkdir(parents=True)
+    place = str(mount.relative_to(copy))
+    with closing(Disk(copy)) as disk:
+        with pytest.raises(InTheWay):
+            disk.put(f"{place}/folder/file", b"content", None)
+        disk.put(f"{place}/other", b"content", None)
+        disk.sweep(list)
+    assert [each.name for each in mount.rglob(f"{BESIDE}*")] == []
+
+
+def test_a_small_file_that_a_disk_refuses_leaves_no_file_open(mounted, mount, copy):
+    place = str((mount / "file").relative_to(copy))
+    mounted.write_protect()
+    with closing(Disk(copy)) as disk:
+        for attempt in range(3):
+            with pytest.raises(OSError, match="Read-only"):
+                disk.put(place, b"content", None)
+            if attempt == 0:
+                before = open_files()
+        assert open_files() == before
