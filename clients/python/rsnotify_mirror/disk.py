@@ -13,9 +13,10 @@ import stat
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_client.blocking_threads import BlockingThreads
@@ -27,6 +28,7 @@ FOLDERS_OPEN = 64
 NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 SMALL = "small"  # the part in which small files are written, to be renamed at once
 THREADS = 2  # that copy to another mount
+Made = TypeVar("Made")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -156,10 +158,14 @@ class Disk:
     async def _copied(self, path: str, other: "Disk", new: str) -> AsyncIterator[FileCopy]:
         """A copy of a file beside the place that it is to have on another mount."""
         aside = name_beside()
+
+        def begun() -> FileCopy:
+            folder, _ = other._at(new, create=True)
+            return FileCopy(*self._at(path), folder, aside)
+
         self._note(aside, other, new)
         try:
-            folder, _ = other._at(new, create=True)
-            copy = FileCopy(*self._at(path), folder, aside)
+            copy = self._afresh(other, begun)
         except BaseException:
             self._forget_note(aside)
             raise
@@ -218,7 +224,7 @@ class Disk:
             os.close(part)
         if not self._is_renamed(f"{PARTS}/{SMALL}", path):
             self._note(BESIDE, self, path)
-            self._put_across(path)
+            self._afresh(self, partial(self._put_across, path))
             os.unlink(SMALL, dir_fd=self._folder(PARTS, create=False))
 
     def _put_across(self, path: str) -> None:
@@ -235,17 +241,14 @@ class Disk:
 
     def _is_renamed(self, path: str, new: str) -> bool:
         """Rename a file of this directory; False if its place is on another mount."""
-        for attempt in (0, 1):
+
+        def is_renamed() -> bool:
             folder, name = self._at(new, create=True)
             source, part = self._at(path)
-            try:
-                with _folders_named(new):
-                    return _is_moved(source, part, folder, name)
-            except FileNotFoundError:
-                if attempt:
-                    raise
-                self._forget_all()  # somebody removed the folder
-        raise AssertionError
+            with _folders_named(new):
+                return _is_moved(source, part, folder, name)
+
+        return self._afresh(self, is_renamed)
 
     def remove(self, path: str) -> list[str]:
         """Remove a file, and the folders that it leaves empty; those that are gone are returned."""
@@ -260,9 +263,8 @@ class Disk:
         def free_place() -> str:
             return path if other.status(path) is None else f"{path}~{mark}"
 
-        with suppress(FileNotFoundError):
-            source, name = self._at(path)
-            if not _is_moved(source, name, *other._at(free_place(), create=True)):
+        with self._if_it_is_there(path):
+            if not self._is_moved_to(other, path, free_place):
                 async with self._copied(path, other, path) as copy:
                     found = self.status(path)
                     if found is not None and not copy.is_of(found):
@@ -273,19 +275,41 @@ class Disk:
                     self._remove_copied(copy, path)
         return self._prune(path)
 
+    def _is_moved_to(self, other: "Disk", path: str, place: Callable[[], str]) -> bool:
+        """Rename a file; False if its place is on another mount."""
+
+        def is_moved() -> bool:
+            source, name = self._at(path)
+            return _is_moved(source, name, *other._at(place(), create=True))
+
+        return self._afresh(other, is_moved)
+
+    @contextmanager
+    def _if_it_is_there(self, path: str) -> Iterator[None]:
+        """A file that is not there need not be moved."""
+        try:
+            yield
+        except FileNotFoundError:
+            if self.status(path) is not None:
+                raise
+
     async def link_to(self, other: "Disk", path: str, name: str) -> None:
         """Give a file a second name in another directory; where no link can be made, copy it."""
-        source, file = self._at(path)
-        folder, there = other._at(name, create=True)
-        try:
+
+        def link() -> None:
+            source, file = self._at(path)
+            folder, there = other._at(name, create=True)
             os.link(file, there, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+
+        try:
+            self._afresh(other, link)
         except FileExistsError:
             return
         except OSError as error:
             if error.errno not in NO_LINK:
                 raise
             async with self._copied(path, other, name) as copy:
-                copy.finish(there)
+                copy.finish(name.rpartition("/")[2])
 
     def copy_to(self, other: "Disk", path: str, name: str) -> None:
         """Copy a file into another directory; it has its name there once it is whole."""
@@ -297,9 +321,8 @@ class Disk:
 
     async def move(self, path: str, new: str) -> list[str]:
         """Move a file within the copy; the folders that are gone with it are returned."""
-        with suppress(FileNotFoundError):
-            source, name = self._at(path)
-            if not _is_moved(source, name, *self._at(new, create=True)):
+        with self._if_it_is_there(path):
+            if not self._is_moved_to(self, path, lambda: new):
                 async with self._copied(path, self, new) as copy:
                     copy.finish(new.rpartition("/")[2])
                     self._remove_copied(copy, path)
@@ -374,6 +397,16 @@ class Disk:
         inside = f"{path}/"
         for known in [each for each in self._folders if each == path or each.startswith(inside)]:
             os.close(self._folders.pop(known))
+
+    def _afresh(self, other: "Disk", act: Callable[[], Made]) -> Made:
+        """Do it; if something is not there, once more with folders that are opened anew: one that
+        was held open may have been removed by somebody."""
+        try:
+            return act()
+        except FileNotFoundError:
+            self._forget_all()
+            other._forget_all()
+            return act()
 
     def _forget_all(self) -> None:
         for folder in self._folders.values():

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, closing
@@ -251,6 +252,18 @@ async def test_what_replaces_a_file_that_is_moved_aside_is_not_removed(mount, co
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+async def test_a_folder_that_somebody_has_removed_is_made_again(mount, copy):
+    folder = mount / "folder"
+    place = str(folder.relative_to(copy))
+    with closing(Disk(copy)) as disk:
+        disk.put(f"{place}/small", b"small", None)
+        shutil.rmtree(folder)
+        await disk.put_part(part(disk, "1", LONG), f"{place}/long", None)
+        shutil.rmtree(folder)
+        disk.put(f"{place}/small", b"small", None)
+    assert contents(folder) == {"small": b"small"}
 
 
 async def test_a_copy_that_cannot_be_removed_is_removed_later(mounted, mount, copy):

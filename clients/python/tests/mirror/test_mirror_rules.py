@@ -3,11 +3,12 @@
 import hashlib
 import io
 import json
+import shutil
 import struct
 import threading
 import zipfile
 from collections import deque
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,6 +115,20 @@ def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path):
         disk.sweep(state.begun)
         assert not kept.parent.exists()
     disk.close()
+
+
+async def test_where_deleted_files_are_kept_a_folder_may_be_removed(tmp_path):
+    copy, kept = tmp_path / "copy", tmp_path / "kept"
+    copy.mkdir()
+    kept.mkdir()
+    with closing(Disk(copy)) as disk, closing(Disk(kept)) as aside:
+        for name in ("first", "second"):
+            disk.put(f"folder/{name}", b"content", None)
+        assert await disk.move_to(aside, "folder/first", "mark") == []
+        shutil.rmtree(kept / "folder")
+        assert await disk.move_to(aside, "folder/second", "mark") == ["folder"]
+    assert [each.name for each in (kept / "folder").iterdir()] == ["second"]
+    assert not (copy / "folder").exists()
 
 
 def test_of_several_changes_to_one_resource_the_newest_counts():
