@@ -65,6 +65,10 @@ class FileCopy:
         """Give the copy its place, atomically."""
         os.replace(self._aside, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
+    def take_back(self, name: str) -> None:
+        """Take its place from it again, so that it is removed."""
+        os.replace(name, self._aside, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
     def close(self) -> None:
         """Remove it, unless it has its place; raise if that is not possible."""
         try:

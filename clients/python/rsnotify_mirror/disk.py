@@ -25,6 +25,7 @@ from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
+NAME_BYTES = 255  # a file system takes no longer name
 NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 SMALL = "small"  # the part in which small files are written, to be renamed at once
 THREADS = 2  # that copy to another mount
@@ -261,7 +262,7 @@ class Disk:
         """Move a file aside; beside an older one of its name it gets a mark."""
 
         def free_place() -> str:
-            return path if other.status(path) is None else f"{path}~{mark}"
+            return path if other.status(path) is None else _marked(path, mark)
 
         with self._if_it_is_there(path):
             if not self._is_moved_to(other, path, free_place):
@@ -271,8 +272,13 @@ class Disk:
                         raise TryAgain(
                             f"{path} was replaced while it was moved aside", retry_after_seconds=0
                         )
-                    copy.finish(free_place().rpartition("/")[2])
-                    self._remove_copied(copy, path)
+                    place = free_place().rpartition("/")[2]
+                    copy.finish(place)
+                    try:
+                        self._remove_copied(copy, path)
+                    except OSError:
+                        copy.take_back(place)  # each attempt would leave one more
+                        raise
         return self._prune(path)
 
     def _is_moved_to(self, other: "Disk", path: str, place: Callable[[], str]) -> bool:
@@ -431,6 +437,13 @@ def _folders_named(path: str) -> Iterator[None]:
         yield
     except IsADirectoryError:
         raise InTheWay(errno.EISDIR, f"a folder stands at {path}: remove it") from None
+
+
+def _marked(path: str, mark: str) -> str:
+    """A place with a mark, its name cut if it would be too long with that."""
+    folder, slash, name = path.rpartition("/")
+    kept = name.encode()[: NAME_BYTES - 1 - len(mark)].decode(errors="ignore")
+    return f"{folder}{slash}{kept}~{mark}"
 
 
 def _is_moved(source: int, name: str, folder: int, there: str) -> bool:

@@ -266,6 +266,19 @@ async def test_a_folder_that_somebody_has_removed_is_made_again(mount, copy):
     assert contents(folder) == {"small": b"small"}
 
 
+async def test_what_cannot_be_removed_is_not_moved_aside(mounted, mount, copy, tmp_path):
+    place, kept = str((mount / "file").relative_to(copy)), tmp_path / "kept"
+    kept.mkdir()
+    (mount / "file").write_bytes(b"content")
+    mounted.write_protect()
+    with closing(Disk(copy)) as disk, closing(Disk(kept)) as aside:
+        for mark in ("1", "2"):
+            with pytest.raises(OSError, match="Read-only"):
+                await disk.move_to(aside, place, mark)
+    assert contents(mount) == {"file": b"content"}
+    assert not [each for each in kept.rglob("*") if each.is_file()]
+
+
 async def test_a_copy_that_cannot_be_removed_is_removed_later(mounted, mount, copy):
     place = str((mount / "long").relative_to(copy))
 

@@ -131,6 +131,19 @@ async def test_where_deleted_files_are_kept_a_folder_may_be_removed(tmp_path):
     assert not (copy / "folder").exists()
 
 
+async def test_a_long_name_is_cut_where_it_gets_a_mark(tmp_path):
+    copy, kept, name = tmp_path / "copy", tmp_path / "kept", "ä" * 120
+    copy.mkdir()
+    kept.mkdir()
+    with closing(Disk(copy)) as disk, closing(Disk(kept)) as aside:
+        for _ in range(2):
+            disk.put(name, b"content", None)
+            await disk.move_to(aside, name, "20261201T120000.000000Z")
+    found = {each.name for each in kept.iterdir()}
+    assert found == {name, "ä" * 115 + "~20261201T120000.000000Z"}
+    assert not (copy / name).exists()
+
+
 def test_of_several_changes_to_one_resource_the_newest_counts():
     found = newest(
         [SourceResource("a", lastmod="1"), SourceResource("b"), SourceResource("a", lastmod="2")]
