@@ -162,7 +162,8 @@ class Disk:
 
         def begun() -> FileCopy:
             folder, _ = other._at(new, create=True)
-            return FileCopy(*self._at(path), folder, aside)
+            with _held_open(folder) as held:
+                return FileCopy(*self._at(path), held, aside)
 
         self._note(aside, other, new)
         try:
@@ -286,7 +287,8 @@ class Disk:
 
         def is_moved() -> bool:
             source, name = self._at(path)
-            return _is_moved(source, name, *other._at(place(), create=True))
+            with _held_open(source) as held:
+                return _is_moved(held, name, *other._at(place(), create=True))
 
         return self._afresh(other, is_moved)
 
@@ -429,6 +431,16 @@ def _opened(above: int, name: str, *, create: bool) -> int:
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=above)
     return os.open(name, _FOLDER, dir_fd=above)
+
+
+@contextmanager
+def _held_open(folder: int) -> Iterator[int]:
+    """A folder that stays open, however many are opened meanwhile."""
+    held = os.dup(folder)
+    try:
+        yield held
+    finally:
+        os.close(held)
 
 
 @contextmanager

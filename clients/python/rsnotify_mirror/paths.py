@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 OURS = ".rsnotify"
 COMPONENT_BYTES = 240
 PATH_BYTES = 2_000
+PATH_FOLDERS = 500  # Python goes through folders by recursion, a thousand levels deep at most
 INDEX = "index.html"
 LONG = "~long"
 
@@ -44,7 +45,7 @@ def place_of(loc: str, maps: Sequence[Map] = ()) -> str:
         return plain[1]  # as most are: the rules below would change nothing
     parts = [part for part in _components(loc, maps) if part]
     path = "/".join(map(_shortened, parts))
-    if len(path.encode()) > PATH_BYTES:
+    if len(path.encode()) > PATH_BYTES or len(parts) > PATH_FOLDERS + 1:
         return f"{_safe(parts[0])}/{LONG}/{digest(loc, 64)}"
     return path
 

@@ -27,7 +27,7 @@ from rsnotify_client import HistoryGone, follow_async
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import ROUNDS, AsyncMirror
-from rsnotify_mirror.paths import OURS
+from rsnotify_mirror.paths import OURS, PATH_FOLDERS
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.selection import Selection
@@ -542,6 +542,13 @@ async def test_no_resource_is_written_outside_and_no_symlink_is_followed(source,
     assert not (host / "file").is_symlink()
     assert {path.name for path in tmp_path.iterdir()} == {"copy", "outside"}
     assert "is a file or a symlink" in ran.problems()
+
+
+async def test_an_address_of_very_many_folders_ends_neither_a_mirror_nor_an_audit(source, copy):
+    for count in (PATH_FOLDERS - 1, 2 * PATH_FOLDERS - 10):  # the first is stored as it is
+        source.change("a/" * count + "b", b"content")
+    assert (await once(source, copy)).is_whole
+    assert (await audit(source.url + CAPABILITIES, copy)).findings == []
 
 
 async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(source, copy):

@@ -20,7 +20,7 @@ from rsnotify.errors import TryAgain
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.across import BESIDE
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.disk import Disk, InTheWay
+from rsnotify_mirror.disk import FOLDERS_OPEN, Disk, InTheWay
 from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.room import NoRoom
 from tests.support import disks
@@ -245,6 +245,16 @@ async def test_what_replaces_a_file_that_is_moved_aside_is_not_removed(mount, co
                 await moving
     assert contents(mount) == {"long": b"new"}
     assert not [each for each in kept.rglob("*") if each.is_file()]
+
+
+async def test_a_file_is_copied_between_more_folders_than_are_held_open(mount, copy):
+    path = "deep/" * (FOLDERS_OPEN + 10) + "file"
+    place = f"{mount.relative_to(copy)}/{path}"
+    with closing(Disk(copy)) as disk:
+        disk.put(path, b"content", None)
+        await disk.move(path, place)
+        assert disk.status(place) is not None
+    assert not (copy / "deep").exists()
 
 
 # --- what fails -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from rsnotify_mirror.paths import (
     COMPONENT_BYTES,
     OURS,
     PATH_BYTES,
+    PATH_FOLDERS,
     digest,
     key_of,
     place_of,
@@ -110,6 +111,13 @@ def test_a_path_that_is_too_long_is_stored_under_its_digest():
     )
     far_over = X + "a/" * 5_000
     assert place_of(far_over) == f"example.com/~long/{digest(far_over, 64)}"
+
+
+def test_a_path_of_too_many_folders_is_stored_under_its_digest():
+    at_limit = X + "a/" * (PATH_FOLDERS - 1) + "b"
+    assert place_of(at_limit).count("/") == PATH_FOLDERS
+    over = X + "a/" * PATH_FOLDERS + "b"
+    assert place_of(over) == f"example.com/~long/{digest(over, 64)}"
 
 
 def test_a_prefix_is_mapped_to_a_folder_and_cannot_leave_it():

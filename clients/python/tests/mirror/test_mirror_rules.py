@@ -22,7 +22,7 @@ from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, 
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unpacker, origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
-from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.disk import FOLDERS_OPEN, Disk
 from rsnotify_mirror.fetch import LARGE_READ_BYTES, Receiving
 from rsnotify_mirror.patch import NotApplicable, apply, candidates, xml_candidates
 from rsnotify_mirror.plan import (
@@ -142,6 +142,14 @@ async def test_a_long_name_is_cut_where_it_gets_a_mark(tmp_path):
     found = {each.name for each in kept.iterdir()}
     assert found == {name, "ä" * 115 + "~20261201T120000.000000Z"}
     assert not (copy / name).exists()
+
+
+async def test_a_file_is_moved_into_more_folders_than_are_held_open(tmp_path):
+    path = "deep/" * (FOLDERS_OPEN + 10) + "file"
+    with closing(Disk(tmp_path)) as disk:
+        disk.put("folder/file", b"content", None)
+        assert await disk.move("folder/file", path) == ["folder"]
+        assert disk.status(path) is not None
 
 
 def test_of_several_changes_to_one_resource_the_newest_counts():
