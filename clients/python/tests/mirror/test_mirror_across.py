@@ -289,6 +289,22 @@ async def test_what_cannot_be_removed_is_not_moved_aside(mounted, mount, copy, t
     assert not [each for each in kept.rglob("*") if each.is_file()]
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+async def test_what_is_no_file_is_not_moved_aside(mount, copy, tmp_path, make):
+    place, kept = str((mount / "stranger").relative_to(copy)), tmp_path / "kept"
+    kept.mkdir()
+    make(mount / "stranger")
+    with closing(Disk(copy)) as disk, closing(Disk(kept)) as aside:
+        for attempt in range(3):
+            with pytest.raises(OSError, match="no file"):
+                await disk.move_to(aside, place, "mark")
+            if attempt == 0:
+                before = open_files()
+        assert open_files() == before
+    assert (mount / "stranger").exists()
+    assert not [each for each in kept.rglob("*") if not each.is_dir()]
+
+
 async def test_a_copy_that_cannot_be_removed_is_removed_later(mounted, mount, copy):
     place = str((mount / "long").relative_to(copy))
 
