@@ -182,7 +182,7 @@ def test_a_server_that_does_not_take_its_time_from_the_world_is_refused(engine, 
 )
 def test_a_planted_fault_is_found(name):
     """It ends with the first that comes to its end: several are under way."""
-    done = simulate("--fault", name, "--first", "1", "--count", "100")
+    done = simulate("--fault", name, "--first", "1", "--count", "25")
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"again: {COMMAND} --fault {name} --seed" in done.stdout
     assert "AttributeError" not in done.stdout  # the world lacks something that the hub asks of it
