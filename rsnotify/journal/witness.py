@@ -46,8 +46,9 @@ class Witness:
 
     def __init__(self, head: Position) -> None:
         self.given = head  # the newest position that anybody was given
-        # Those that were there and were not looked for since, and always the newest: what Redis
-        # loses is the end of a journal, so whoever finds the newest finds all that was proved.
+        # Those that were there and were not looked for since, of each call the newest, and always
+        # the newest of all: what Redis loses is the end of a journal, so whoever finds the newest
+        # finds all that was proved.
         self.changes: tuple[KnownChange, ...] = ()
 
     @property
@@ -65,11 +66,12 @@ class Witness:
         self.given = max(self.given, position)
 
     def note_change(self, position: Position, mark: str) -> None:
-        """This change is there. What was known before is not forgotten for it: only who has looked
+        """This change is there, and so is what its call has stored before it: Redis has all of a
+        call or nothing. What other calls have stored is not forgotten for it: only who has looked
         knows that it is still there."""
-        known = KnownChange(position, mark)
-        if known not in self.changes:
-            self.changes += (known,)
+        of_call = [each for each in self.changes if each.mark == mark]
+        known = max([KnownChange(position, mark), *of_call])
+        self.changes = (*[each for each in self.changes if each not in of_call], known)
         self.note_given(position)
 
     def note_found(self, changes: Collection[KnownChange]) -> None:

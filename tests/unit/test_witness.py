@@ -42,6 +42,13 @@ def test_a_newer_change_does_not_take_the_place_of_one_that_nobody_has_looked_fo
     assert witness(at(3), at(3)).changes == (at(3),), "it is the same"
 
 
+def test_of_a_call_the_newest_change_stands_for_all():
+    """Redis has all of a call or nothing; what other calls have stored is not proved by it."""
+    found = witness(at(3, "first."), at(5, "second"), at(7, "second"), at(6, "second"), at(9))
+    assert found.changes == (at(3, "first."), at(7, "second"), at(9))
+    assert found.given == 9
+
+
 def test_another_change_at_the_same_position_is_another_one():
     """After a loss it may be stored where the lost one was: neither proves the other."""
     found = witness(at(3, "first."), at(3, "second"))
