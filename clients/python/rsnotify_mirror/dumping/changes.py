@@ -5,8 +5,11 @@ known, or is not within the time of the dump, gets its end: so nobody who reads 
 it for one that he has. What is kept on the way is in an unnamed file, never in memory.
 """
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -15,14 +18,17 @@ import msgspec
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Entry, Md, render_entries
 from rsnotify_client.database import open_scratch
+from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
-from rsnotify_mirror.dumping.package_writer import INDEX, XML, ZIP, MadePackage, PackageWriter
+from rsnotify_mirror.dumping.package_writer import ZIP, MadePackage, PackageWriter
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, PIECES, Limits, Pieces
 from rsnotify_mirror.dumping.zip_records import ZipMember
+from rsnotify_mirror.paths import OURS, digest
 from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
+WINDOW = "window"
 _TABLE = """
 CREATE TABLE change (
   loc TEXT PRIMARY KEY, time INTEGER, change TEXT, package TEXT, member BLOB, named TEXT
@@ -123,24 +129,35 @@ def make_window(
         number = sum(1 for _ in reader.changed(after, at))
         if number > MAX_ENTRIES:
             raise NotWhole(f"{number} changes since {after} are too many for one package")
-        folder, name = zipped.parent, zipped.name.removesuffix(ZIP)
-        writer = PackageWriter(folder, name, _manifest(after, at), reader.source, Limits())
-        try:
-            for done, (when, change, loc, seen) in enumerate(reader.changed(after, at)):
-                progress(done, number)
-                content = None if seen is None else reader.read(loc, seen)
-                if content is None:
-                    writer.put([_deleted(loc, when)], None)
-                else:
-                    member = content.member
-                    member.entry = _as_change(member.entry, when, change)
-                    writer.put([member], {loc: content.data})
-            writer.close()
-        finally:
-            writer.abandon()
-    for end in (XML, INDEX):
-        (folder / f"{name}{end}").unlink()
+        with _aside(zipped) as folder:
+            writer = PackageWriter(folder, WINDOW, _manifest(after, at), reader.source, Limits())
+            try:
+                for done, (when, change, loc, seen) in enumerate(reader.changed(after, at)):
+                    progress(done, number)
+                    content = None if seen is None else reader.read(loc, seen)
+                    if content is None:
+                        writer.put([_deleted(loc, when)], None)
+                    else:
+                        member = content.member
+                        member.entry = _as_change(member.entry, when, change)
+                        writer.put([member], {loc: content.data})
+                writer.close()
+            finally:
+                writer.abandon()
+            os.rename(folder / f"{WINDOW}{ZIP}", zipped)
     return number
+
+
+@contextmanager
+def _aside(zipped: Path) -> Iterator[Path]:
+    """A folder beside a ZIP for what is written before it has its name, of one run at a time."""
+    folder = zipped.parent / f"{OURS}-{digest(zipped.name)}"
+    lock = lock_directory(folder, "rsnotify dump")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        os.close(lock)
 
 
 def _manifest(after: Position, until: Position) -> Md:

@@ -850,6 +850,37 @@ async def test_a_window_has_what_changed_since(source, copied, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "since.zip"]
 
 
+async def test_a_window_touches_nothing_but_its_zip(source, copied, tmp_path):
+    """Neither what has a name like its own, nor does it need a longer one."""
+    folder = tmp_path / "windows"
+    folder.mkdir()
+    mine = [folder / f"since{end}" for end in (".xml", ".index")]
+    for each in mine:
+        each.write_text("mine")
+    make_window(copied, folder / "since.zip", source.at)
+    assert [each.read_text() for each in mine] == ["mine", "mine"]
+    assert len(list(folder.iterdir())) == 3
+    make_window(copied, folder / f"{'x' * 251}.zip", source.at)
+
+
+async def test_of_two_windows_at_once_with_one_name_the_second_is_refused(source, copied, tmp_path):
+    """And what one that was killed has left is in nobody's way."""
+    after, zipped = Position(source.now), tmp_path / "since.zip"
+    source.change("new", b"2")
+    await mirrored(source, copied)
+
+    def again(*_: object) -> None:
+        make_window(copied, zipped, after)
+
+    with pytest.raises(InvalidSettings, match="in use by another rsnotify dump"):
+        make_window(copied, zipped, after, again)
+    assert not zipped.exists()
+    assert in_child(lambda: make_window(copied, zipped, after, lambda *_: os._exit(9))) == 9
+    assert make_window(copied, zipped, after) == 1
+    assert unpacked(zipped)[f"resources/{source.url[7:]}/new"] == b"2"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "since.zip"]
+
+
 async def test_a_window_before_the_baseline_is_refused(source, copied, tmp_path):
     """What changed before cannot be told."""
     assert make_window(copied, tmp_path / "a.zip", source.at) == 0
