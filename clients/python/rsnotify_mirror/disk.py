@@ -31,6 +31,7 @@ SMALL = "small"  # the part in which small files are written, to be renamed at o
 THREADS = 2  # that copy to another mount
 Made = TypeVar("Made")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would block
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -351,7 +352,7 @@ class Disk:
     def opened(self, path: str) -> int:
         """A file as the system knows it, where an object for each would take too long."""
         folder, name = self._at(path)
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        return _opened_file(folder, name)
 
     def _prune(self, path: str) -> list[str]:
         gone = []
@@ -433,6 +434,14 @@ def _opened(above: int, name: str, *, create: bool) -> int:
     return os.open(name, _FOLDER, dir_fd=above)
 
 
+def _opened_file(folder: int, name: str) -> int:
+    opened = os.open(name, _FILE, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise InTheWay(errno.EINVAL, f"what stands at {name} is no file: remove it")
+    return opened
+
+
 @contextmanager
 def _held_open(folder: int) -> Iterator[int]:
     """A folder that stays open, however many are opened meanwhile."""
@@ -470,7 +479,7 @@ def _is_moved(source: int, name: str, folder: int, there: str) -> bool:
 
 
 def _copy_to(source: int, name: str, folder: int, aside: str) -> None:
-    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source), "rb") as old:
+    with os.fdopen(_opened_file(source, name), "rb") as old:
         writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
         with os.fdopen(writing, "wb") as new:
             while piece := old.read(1 << 20):

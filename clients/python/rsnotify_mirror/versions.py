@@ -20,7 +20,7 @@ from rsnotify_client.address import canonical
 from rsnotify_client.database import checked, format_of, keep, open_file
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource
-from rsnotify_mirror.disk import Disk, write_all
+from rsnotify_mirror.disk import Disk, InTheWay, write_all
 from rsnotify_mirror.plan import Have
 from rsnotify_mirror.state import State, StateRow
 
@@ -274,7 +274,7 @@ class Versions:
         if out.status(version.path) is not None:
             return False
         assert self.copy is not None  # noqa: S101
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, InTheWay):
             if version.ended is not None:
                 self._disk.copy_to(out, version.file, version.path)
             else:

@@ -24,7 +24,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md, escape, render_entries, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
-from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.disk import Disk, InTheWay
 from rsnotify_mirror.dumping.parts import PIECES, Pieces
 from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
@@ -198,8 +198,12 @@ class CopyReader:
             try:
                 if current:
                     return self._read(loc, current)
-            except (_Differs, FileNotFoundError) as error:
-                why = f"{error}" if isinstance(error, _Differs) else "its file is not there"
+            except FileNotFoundError:
+                why = "its file is not there"
+            except InTheWay as error:
+                why = error.strerror or f"{error}"
+            except _Differs as error:
+                why = f"{error}"
             if attempt:
                 time.sleep(self._pieces.reading_seconds)
             found = self._now.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()

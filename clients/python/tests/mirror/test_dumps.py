@@ -556,6 +556,22 @@ async def test_a_file_that_is_not_what_was_fetched_is_never_packed(source, copie
     assert state_of(zips(out)) == {k: v for k, v in before.items() if not k.endswith("f0/r0.txt")}
 
 
+@pytest.mark.parametrize("make_it", [os.mkfifo, os.mkdir])
+async def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_no_dump(
+    source, copied, tmp_path, make_it
+):
+    out, options = tmp_path / "out", OPTIONS._replace(pieces=AT_ONCE)
+    (file,) = copied.glob("*/f0/r0.txt")
+    file.unlink()
+    make_it(file)
+    with pytest.raises(NotAsFetched, match=r"f0/r0\.txt: what stands .* is no file: remove it"):
+        dump(copied, out, options)
+    (problem,) = dump(copied, out, options._replace(leaves_out=True)).problems
+    assert "f0/r0.txt" in problem
+    del source.resources["/f0/r0.txt"]
+    assert state_of(zips(out)) == of_source(source)
+
+
 async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_that_is_said(
     source, copied, tmp_path
 ):

@@ -81,6 +81,20 @@ async def test_the_copy_is_written_as_it_was(source, copy, kept, tmp_path):
     assert b"what" not in b"".join([*contents(copy), *contents(kept)])
 
 
+@pytest.mark.parametrize("where", ["copy", "versions"])
+async def test_a_pipe_in_the_place_of_a_file_is_no_version(source, copy, kept, tmp_path, where):
+    await once(source, copy, kept)
+    source.change("a.txt", b"second")
+    await once(source, copy, kept)
+    (file,) = copy.rglob("b.txt") if where == "copy" else kept.glob("??/*")
+    file.unlink()
+    os.mkfifo(file)
+    out = tmp_path / "out"
+    status, _, said = await command(str(kept), "--at", str(source.at), "--out", str(out))
+    assert (status, "is not there, or another has its place" in said) == (1, True)
+    assert contents(out) == [b"first b" if where == "versions" else b"first a", b"first c"]
+
+
 async def test_a_version_is_a_link_and_takes_no_room(source, copy, kept):
     await once(source, copy, kept)
     file = next(copy.rglob("a.txt"))
