@@ -351,8 +351,7 @@ class Disk:
 
     def opened(self, path: str) -> int:
         """A file as the system knows it, where an object for each would take too long."""
-        folder, name = self._at(path)
-        return _opened_file(folder, name)
+        return self._afresh(self, lambda: _opened_file(*self._at(path)))
 
     def _prune(self, path: str) -> list[str]:
         gone = []

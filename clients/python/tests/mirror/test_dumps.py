@@ -624,6 +624,18 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(source, co
     assert state_of(zips(out)) == of_source(source)
 
 
+async def test_a_folder_that_is_made_anew_meanwhile_is_read(source, copied, tmp_path):
+    """As a mirror does where the last file of a folder is deleted, and another comes."""
+    (folder,) = copied.glob("*/f0")
+    with CopyReader(copied, AT_ONCE) as reader:
+        first, second, *_ = [row for row in reader.rows("", None) if "/f0/" in row[0]]
+        assert reader.read(*first)
+        shutil.copytree(folder, tmp_path / "anew")
+        shutil.rmtree(folder)
+        (tmp_path / "anew").rename(folder)
+        assert reader.read(*second)
+
+
 @pytest.mark.parametrize("written", [b"1", b"0" * 900, b"0" * 999 + b"1", b"0" * 1_100])
 async def test_a_long_file_that_somebody_writes_into_while_it_is_read_is_no_dump(
     source, tmp_path, monkeypatch, written
