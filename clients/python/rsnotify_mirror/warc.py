@@ -3,16 +3,17 @@
 Rules that hold here: a record is a `resource` with the bytes that were verified, each a gzip member
 of its own, so tools find their way by offsets. A record counts from the transaction on in which the
 copy has the resource: what stands behind the last one that counts is cut off at the next start. No
-file is touched that this copy has not begun.
+file is touched that this copy has not begun, unless it is empty, as a killed mirror may leave it.
 """
 
 import asyncio
+import fcntl
 import gzip
 import hashlib
 import io
 import os
 from base64 import b32encode
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -42,19 +43,35 @@ class WarcFile:
         known, length = msgspec.json.decode(state.fact(WARC) or '["", 0]', type=tuple[str, int])
         is_new = known != str(self._path)
         try:
-            self._file = self._path.open("xb" if is_new else "r+b")
-            if not is_new and os.fstat(self._file.fileno()).st_size < length:
-                self._file.close()
-                raise InvalidSettings(f"--warc {path}: it was cut: move it away, or name another")
+            self._file = _opened(self._path, is_new=is_new)
+            with ExitStack() as opened:
+                opened.callback(self._file.close)
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._end = 0 if is_new else length
+                self._begin(os.fstat(self._file.fileno()).st_size, is_new=is_new)
+                opened.pop_all()
+        except BlockingIOError:
+            raise InvalidSettings(
+                f"--warc {path}: another mirror writes it: name another"
+            ) from None
         except FileExistsError:
             raise InvalidSettings(f"--warc {path}: it is there already: name a new one") from None
         except OSError as error:
             raise InvalidSettings(f"--warc {path}: {error.strerror}") from None
-        self._end = 0 if is_new else length
+
+    def _begin(self, size: int, *, is_new: bool) -> None:
+        """Go on with it; or note that it is this copy's before anything is written into it."""
+        if size < self._end:
+            raise InvalidSettings(f"--warc {self._path}: it was cut: move it away, or name another")
         if is_new:
+            if size:
+                raise FileExistsError
+            self._count(0)
+            self._state.commit()
+        if self._end == 0:
             fields = {"WARC-Filename": self._path.name}
             self._append("warcinfo", fields, "application/warc-fields", io.BytesIO(_INFO.encode()))
-            self._count()
+            self._count(self._file.tell())
 
     def close(self) -> None:
         self._file.close()
@@ -72,10 +89,10 @@ class WarcFile:
                     content,
                     asked,
                 )
-            self._count()
+            self._count(self._file.tell())
 
-    def _count(self) -> None:
-        self._end = self._file.tell()
+    def _count(self, end: int) -> None:
+        self._end = end
         said = [str(self._path), self._end]
         self._state.set_fact(WARC, msgspec.json.encode(said).decode())
 
@@ -111,3 +128,14 @@ class WarcFile:
                 packed.write(piece)
             packed.write(b"\r\n\r\n")
         self._file.flush()
+
+
+def _opened(path: Path, *, is_new: bool) -> BinaryIO:
+    """The file; made, unless a mirror was killed once it had made it."""
+    if is_new:
+        try:
+            return path.open("x+b")
+        except FileExistsError:
+            if not path.is_file() or path.stat().st_size:
+                raise
+    return path.open("r+b")

@@ -1,6 +1,10 @@
 """What a mirror has stored, in a WARC: each record once, whatever becomes of the mirror."""
 
+import errno
+import fcntl
+import gzip
 import hashlib
+import os
 import zlib
 from base64 import b32encode
 from pathlib import Path
@@ -12,6 +16,9 @@ from clients.python.tests.mirror.test_moved import mirrored
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.state import State
+from tests.support.children import in_child
 from tests.support.sources import CAPABILITIES, Source
 
 
@@ -84,6 +91,50 @@ async def test_what_a_killed_mirror_has_left_is_cut_off(source, copy, warc):
     source.change("a.txt", b"second")
     await once(source, copy, warc)
     assert len(stored(warc)) == 4
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+async def test_a_mirror_that_was_killed_as_it_began_its_file_goes_on(source, copy, warc, commits):
+    """Before it had noted that the file is its own, and before it had committed a record."""
+    begun = []
+
+    def die(state: State) -> None:
+        if len(begun) == commits:
+            os._exit(9)
+        begun.append(commit(state))
+
+    def act() -> None:
+        State.commit = die
+        AsyncMirror(source.url + CAPABILITIES, copy, Options(warc=warc)).state.commit()
+
+    commit = State.commit
+    assert in_child(act) == 9
+    assert bool(warc.stat().st_size) is bool(commits)
+    await once(source, copy, warc)
+    assert [each.fields["WARC-Type"] for each in records(warc)] == ["warcinfo", *["resource"] * 3]
+
+
+async def test_a_file_that_is_empty_is_begun_by_one_mirror(source, copy, warc):
+    with warc.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(InvalidSettings, match="another mirror writes it"):
+            await once(source, copy, warc)
+    await once(source, copy, warc)
+    assert len(stored(warc)) == 3
+
+
+async def test_where_the_disk_is_full_the_file_is_begun_once_there_is_room(
+    source, copy, warc, monkeypatch
+):
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(gzip, "GzipFile", fill)
+    with pytest.raises(InvalidSettings, match="No space left"):
+        await once(source, copy, warc)
+    monkeypatch.undo()
+    await once(source, copy, warc)
+    assert len(stored(warc)) == 3
 
 
 async def test_a_file_that_the_copy_has_not_begun_is_not_touched(source, copy, warc):
