@@ -204,8 +204,8 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
     if not folder.kept:
         return
     newest, note = folder.kept[-1], folder.directory / ANNOUNCED
-    announced = {"set": set_name, "generation": newest.name}
-    if note.exists() and msgspec.json.decode(note.read_bytes()) == announced:
+    announced = msgspec.json.encode({"set": set_name, "generation": newest.name})
+    if note.exists() and note.read_bytes() == announced:  # half of it, of a killed run, is none
         return
     ours = {name.removesuffix(".xml"): newest.base + name for name in PUBLISHED}
     named = {name: loc for name, loc in ours.items() if (folder.directory / f"{name}.xml").exists()}
@@ -223,7 +223,7 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         path = f"{path_of_set(set_name)}/framework"
         asked(hub, "POST", path, body=msgspec.json.encode([change]), headers=headers)
-    note.write_bytes(msgspec.json.encode(announced))
+    note.write_bytes(announced)
 
 
 def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str | None]) -> None:

@@ -74,7 +74,10 @@ async def test_each_dump_is_named_and_announced_once(source, tmp_path, real_hub,
         *(("updated", each[1], each[2]) for each in told[1:4]),
     ]
     assert sorted(announced(real_hub, set_name, 9)) == sorted(told)
-    (out / ".announced.json").unlink()  # as if it had been killed before it noted that
+    for left in (b"", b'{"set":'):  # as if it had been killed while it noted that
+        (out / ".announced.json").write_bytes(left)
+        assert not dump(copy, out, real_hub.url, set_name)["made"]
+    (out / ".announced.json").unlink()  # or before
     assert not dump(copy, out, real_hub.url, set_name)["made"]
     assert sorted(announced(real_hub, set_name, 9)) == sorted(told)
 
