@@ -28,6 +28,7 @@ from rsnotify_mirror.dumping.copy_reader import (
     CopyReader,
     HeldRow,
     NotAsFetched,
+    NotWhole,
     described,
     loc_of,
     mark_of,
@@ -270,7 +271,12 @@ def make(
         up = options.up or reader.source
         is_same = last and (last.up, last.addresses) == (up, addresses)
         before = last if last and is_same and last.base == options.base else None
-        if before is not None and at <= Position.parse(before.at):
+        if before is not None and at <= (dumped := Position.parse(before.at)):
+            if at < dumped:
+                raise NotWhole(
+                    f"{copy} is of {at}, and its last dump of {dumped}: take another folder if the "
+                    "Source was set back"
+                )
             return Dumped(None, tuple(failed))
         known = last.packages if last and is_same else ()
         old = [each for each in known if is_readable(folder.packages, each)]

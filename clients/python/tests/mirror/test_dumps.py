@@ -372,6 +372,24 @@ async def test_where_nothing_has_changed_the_dump_stays(copied, tmp_path):
     assert sorted(tmp_path.glob("out/**/*")) == before
 
 
+async def test_a_copy_of_a_source_that_was_set_back_is_not_called_unchanged(source, tmp_path):
+    copy, out, first = tmp_path / "copy", tmp_path / "out", source.at
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+
+    async def dumped(content: bytes, at: Position) -> Dumped:
+        source.add("a", content)
+        source.at = at
+        source.list_resources()
+        async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
+            assert await mirror.once() or await mirror.once()  # that it was set back is said first
+        return dump(copy, out)
+
+    assert (await dumped(b"1", first)).generation
+    assert (await dumped(b"2", Position(first + 1))).generation
+    with pytest.raises(NotWhole, match=f"is of {first}, and its last dump of .* another folder"):
+        await dumped(b"1", first)
+
+
 async def test_a_copy_without_a_resource_has_no_resource_dump(source, tmp_path):
     """The schema refuses a list of nothing; what was there before is not today's state."""
     copy, out = tmp_path / "copy", tmp_path / "out"
