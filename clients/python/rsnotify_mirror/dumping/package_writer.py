@@ -2,8 +2,9 @@
 
 Rules that hold here: the three have their names only when they are complete and on the disk; the
 index is a shortcut, and a package without one is written anew. What is copied from another package
-is copied as it lies, many members at once. The digest is computed beside the writing, of what is in
-the file. What the disk did not take at any time is an error of the whole.
+is copied as it lies, many members at once, if the content of each is what was written. The digest
+is computed beside the writing, of what is in the file. What the disk did not take at any time is an
+error of the whole.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from typing import IO
 
 import msgspec
 
+from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
@@ -162,6 +164,11 @@ class PackageWriter:
                 if member.offset != end:
                     self._write_from(file, begin, end)
                     begin = end = member.offset
+                if not _is_as_written(file, member):
+                    (self._folder / f"{package}{INDEX}").unlink(missing_ok=True)
+                    raise TryAgain(
+                        f"{self._folder}/{package}{ZIP} is damaged: the next run writes it anew"
+                    )
                 end += member.size
                 member.offset += self._offset - begin
             self._write_from(file, begin, end)
@@ -235,6 +242,15 @@ def _pieces(file: int, begin: int, end: int) -> Iterator[bytes]:
             raise EOFError("a file is shorter than it was")
         begin += len(piece)
         yield piece
+
+
+def _is_as_written(file: IO[bytes], member: ZipMember) -> bool:
+    """Whether a member's content in another package is what was written there."""
+    crc, end = 0, member.offset + member.size
+    with suppress(EOFError):
+        for piece in _pieces(file.fileno(), end - member.length, end):
+            crc = zlib.crc32(piece, crc)
+    return crc == member.crc
 
 
 def _crc(file: IO[bytes], crc: int) -> int:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from lxml import etree
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
@@ -417,10 +417,10 @@ async def test_a_copy_without_a_resource_has_no_resource_dump(source, tmp_path):
     assert len([zips(out, each.loc.removeprefix(BASE)) for each in past]) == 2
 
 
-def flip(index: Path) -> None:
-    content = bytearray(index.read_bytes())
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
-    index.write_bytes(content)
+    file.write_bytes(content)
 
 
 DAMAGES = {
@@ -449,6 +449,24 @@ async def test_a_package_whose_index_is_damaged_is_written_anew(source, copied, 
     made, problems = dump(copied, out)
     assert made
     assert (made.changes is None, problems) == (False, ())
+
+
+async def test_of_a_package_that_is_damaged_nothing_is_copied(source, copied, tmp_path):
+    """With a digest of its own the new one would look right; the next run reads all anew."""
+    out = tmp_path / "out"
+    dump(copied, out)
+    before = (out / "resourcedump.xml").read_bytes()
+    (package,) = zips(out)
+    flip(package)
+    source.change("a", b"new")
+    await mirrored(source, copied)
+    with pytest.raises(TryAgain, match=f"{package.name} is damaged: the next run writes it anew"):
+        dump(copied, out)
+    assert (out / "resourcedump.xml").read_bytes() == before
+    made, (problem,) = dump(copied, out)
+    assert made
+    assert problem.startswith("the Change Dump since ")
+    assert state_of(zips(out)) == of_source(source)
 
 
 async def test_where_it_cannot_be_read_what_is_published_nothing_is_removed(
