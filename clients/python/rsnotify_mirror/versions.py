@@ -94,6 +94,7 @@ class Versions:
                 self._database.executescript(f"{_TABLES} PRAGMA user_version = {FORMAT};")
         if copy is not None:
             self._claim(copy.absolute())
+            self._disk.sweep(list)  # what a killed mirror left
         self._bytes: int = self._ask("SELECT coalesce(sum(length), 0) FROM version")
 
     def _claim(self, copy: Path) -> None:
@@ -167,19 +168,20 @@ class Versions:
         """Keep a version that the copy never had; nothing, if it is not what is said of it."""
         check, found, loc = Check(version.length, version.hash), sha256(), version.loc
         begins = version.position or 0
-        with self._disk.open_part(loc) as part:
-            for piece in pieces:
-                check.update(piece)
-                found.update(piece)
-                write_all(part, piece)
-        if check.problem() is not None:
+        try:
+            with self._disk.open_part(loc) as part:
+                for piece in pieces:
+                    check.update(piece)
+                    found.update(piece)
+                    write_all(part, piece)
+            if check.problem() is not None:
+                return
+            name = found.hexdigest()
+            file = f"{name[:2]}/{name}"
+            if self._disk.status(file) is None:
+                await self._disk.put_part(loc, file, None)
+        finally:
             self._disk.drop_part(loc)
-            return
-        name = found.hexdigest()
-        file = f"{name[:2]}/{name}"
-        if self._disk.status(file) is None:
-            await self._disk.put_part(loc, file, None)
-        self._disk.drop_part(loc)
         before = "UPDATE version SET ended = ?2 WHERE loc = ?1 AND begins < ?2 AND ended > ?2"
         self._run(before, loc, begins)
         self._insert((loc, begins, f"sha-256:{name}", ended, check.length, path, file))

@@ -1,10 +1,12 @@
 """What a mirror keeps of earlier versions, how much of it, and the copy as it was."""
 
+import asyncio
 import io
 import json
 import os
 import sqlite3
 import zipfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +15,10 @@ import pytest
 
 from clients.python.tests.mirror.test_moved import mirrored
 from clients.python.tests.mirror.test_republishing import contents
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.commands.versions import shown
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.mirror import AsyncMirror
@@ -23,6 +26,7 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.selection import Selection
 from rsnotify_mirror.state import State
 from rsnotify_mirror.versions import Versions
+from tests.support.children import in_child
 from tests.support.forks import Ended
 from tests.support.running import rsnotify
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
@@ -199,6 +203,31 @@ async def test_a_change_dump_brings_versions_that_the_copy_never_had(source, cop
     assert listed(kept, source.loc("brief.txt")) == [
         (brief.datetime, gone.datetime, digest(b"brief"))
     ]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_of_a_version_that_could_not_be_read_to_its_end_nothing_is_left(
+    source, copy, kept, is_killed
+):
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        if is_killed:
+            os._exit(9)
+        raise Rejected("the package ends here")
+
+    async def add() -> None:
+        wanted = SourceResource(source.loc("a.txt"), position=source.at, length=9)
+        with Versions(kept, copy=copy) as versions:
+            await versions.add(wanted, "a.txt", source.at + 1, pieces())
+
+    await once(source, copy, kept)
+    if is_killed:
+        assert in_child(lambda: asyncio.run(add())) == 9
+        await once(source, copy, kept)
+    else:
+        with pytest.raises(Rejected):
+            await add()
+    assert contents(kept) == []
 
 
 async def test_of_what_is_no_part_of_the_copy_no_version_is_kept(source, copy, kept):
