@@ -595,8 +595,11 @@ class State:
         if len(self._stored) >= AT_ONCE:
             self.flush()
 
-    def hook_failed(self, row: StateRow, have: Have) -> None:
+    def hook_failed(self, row: StateRow, have: Have, outgoing: Outgoing | None = None) -> None:
         """The copy has it, but it is not done: its hook failed."""
+        self.begin()
+        if outgoing is not None:
+            self._change(INSERT, *outgoing)
         self._change(
             "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", _encode(have), row.loc
         )

@@ -212,7 +212,7 @@ class Store:
             fetched = replace(fetched, have=await self._with_digest(row, fetched))
         await self._keep_version(row, fetched.have)
         content = await self._put_in_place(row, fetched)
-        return await self._done(row, fetched.have, content, "stored")
+        return await self._done(row, fetched.have, content, "stored", is_news=True)
 
     async def _keep_version(self, row: StateRow, new: Have | None) -> None:
         """Before the copy loses what it has: keep that, if it is what was fetched."""
@@ -298,21 +298,30 @@ class Store:
             self._disk.drop_part(row.loc)
 
     async def _done(
-        self, row: StateRow, have: Have, content: bytes | None, what: EventKind
+        self,
+        row: StateRow,
+        have: Have,
+        content: bytes | None,
+        what: EventKind,
+        *,
+        is_news: bool = False,
     ) -> Event:
         event = _event(row, have, what)
         if self._is_left(row):
             have = replace(have, hook_failed=True)
         elif self._hook is not None and what == "stored":
-            await self._call(self._hook, row, event, have, content)
-        is_news = what == "stored"
-        if self._warc is not None and is_news:
+            await self._call(self._hook, row, event, have, content, is_news=is_news)
+        outgoing = await self._told(row, have, content) if is_news else None
+        self._state.stored(row, have, outgoing)
+        return event
+
+    async def _told(self, row: StateRow, have: Have, content: bytes | None) -> Outgoing | None:
+        """Append what has just been put in its place to the WARC; what is to be published of it."""
+        if self._warc is not None:
             await self._warc.add(
                 row.wanted.loc, row.wanted.type, have.asked, self._opened(row, content)
             )
-        outgoing = self._announcing.stored(row, have) if self._announcing and is_news else None
-        self._state.stored(row, have, outgoing)
-        return event
+        return None if self._announcing is None else self._announcing.stored(row, have)
 
     def _opened(self, row: StateRow, content: bytes | None) -> BinaryIO:
         """What has just been stored."""
@@ -323,7 +332,14 @@ class Store:
         return self._hook is None and row.have is not None and row.have.hook_failed
 
     async def _call(
-        self, hook: Hook, row: StateRow, event: Event, have: Have, content: bytes | None
+        self,
+        hook: Hook,
+        row: StateRow,
+        event: Event,
+        have: Have,
+        content: bytes | None,
+        *,
+        is_news: bool = False,
     ) -> None:
         """Call the hook. If it fails, mark the row: then only the hook is repeated.
 
@@ -333,7 +349,9 @@ class Store:
             await hook(event, content)
         except BaseException:
             if self._has_files:
-                self._state.hook_failed(row, replace(have, hook_failed=True))
+                failed = replace(have, hook_failed=True)
+                outgoing = await self._told(row, have, content) if is_news else None
+                self._state.hook_failed(row, failed, outgoing)
             raise
 
     async def _delete(self, row: StateRow) -> Event | None:

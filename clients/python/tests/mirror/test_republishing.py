@@ -23,6 +23,7 @@ from rsnotify_client.hub import HubClient
 from rsnotify_client.loading import NDJSON, LoadBody, LoadRequest, load
 from rsnotify_client.outbox import INSERT
 from rsnotify_client.queue import ChangeStore, Refusal
+from rsnotify_client.web import Refused
 from rsnotify_mirror import Event, Republication
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import AsyncMirror
@@ -101,6 +102,22 @@ async def test_each_change_is_published_once_it_is_stored(source, copy, real_hub
         assert (found.hash, found.length) == (change.hash, change.length)
         assert found.lastmod == change.lastmod
         assert [link.rel for link in found.links] == ["via"]
+
+
+async def test_what_a_hook_fails_for_is_published_once(source, copy, real_hub, set_name, to):
+    async def fail(event: Event, _: bytes | None) -> None:
+        raise Refused(f"no {event.loc}")
+
+    async def work(*_: object) -> None:
+        pass
+
+    assert await republished(source, copy, to)
+    begun = len(real_hub.journal(set_name))
+    change = source.change("a.txt", b"second")
+    for hook in (fail, None, work):
+        async with AsyncMirror(source.url + CAPABILITIES, copy, republish=to, hook=hook) as mirror:
+            await mirror.once()
+        assert [each.hash for each in real_hub.journal(set_name)[begun:]] == [change.hash]
 
 
 async def test_a_chain_keeps_the_link_to_its_origin(source, copy, real_hub, set_name, to):

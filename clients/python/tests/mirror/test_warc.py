@@ -14,10 +14,12 @@ import pytest
 
 from clients.python.tests.mirror.test_moved import mirrored
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.web import SMALL_BYTES
+from rsnotify_client.web import SMALL_BYTES, Refused
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
+from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State
+from rsnotify_mirror.storing import Hook
 from tests.support.children import in_child
 from tests.support.sources import CAPABILITIES, Source
 
@@ -91,6 +93,30 @@ async def test_what_a_killed_mirror_has_left_is_cut_off(source, copy, warc):
     source.change("a.txt", b"second")
     await once(source, copy, warc)
     assert len(stored(warc)) == 4
+
+
+async def test_what_a_hook_fails_for_is_a_record_once(source, copy, warc):
+    """Whatever is run without the hook, and however often that is called."""
+
+    async def run(hook: Hook | None) -> None:
+        options = Options(warc=warc, first_retry_seconds=0.001)
+        async with AsyncMirror(source.url + CAPABILITIES, copy, options, hook=hook) as mirror:
+            await mirror.once()
+
+    async def fail(event: Event, _: bytes | None) -> None:
+        raise Refused(f"no {event.loc}")
+
+    async def work(*_: object) -> None:
+        pass
+
+    await run(fail)
+    await run(None)
+    expected = [(source.loc(f"{name}.txt"), f"first {name}".encode()) for name in "abc"]
+    assert sorted(stored(warc)) == expected
+    source.change("a.txt", b"second")
+    for hook in (None, fail, work):
+        await run(hook)
+        assert stored(warc)[3:] == [(source.loc("a.txt"), b"second")]
 
 
 @pytest.mark.parametrize("commits", [0, 1])
