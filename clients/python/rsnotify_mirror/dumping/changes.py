@@ -22,13 +22,14 @@ from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.package_writer import ZIP, MadePackage, PackageWriter
-from rsnotify_mirror.dumping.parts import MAX_ENTRIES, PIECES, Limits, Pieces
+from rsnotify_mirror.dumping.parts import PIECES, Limits, Pieces
 from rsnotify_mirror.dumping.zip_records import ZipMember
 from rsnotify_mirror.paths import OURS, digest
 from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
 WINDOW = "window"
+WHOLE = Limits(bytes=1 << 63)  # however long the resources of a window are, they are in one ZIP
 _TABLE = """
 CREATE TABLE change (
   loc TEXT PRIMARY KEY, time INTEGER, change TEXT, package TEXT, member BLOB, named TEXT
@@ -112,6 +113,7 @@ def make_window(
     zipped: Path,
     after: Position,
     progress: Callable[[int, int], None] = lambda *_: None,
+    limits: Limits = WHOLE,
 ) -> int:
     """What has changed since a moment, as one ZIP with a Change Dump's manifest; how many changes.
 
@@ -127,20 +129,21 @@ def make_window(
         if after > at:
             raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
         number = sum(1 for _ in reader.changed(after, at))
-        if number > MAX_ENTRIES:
-            raise NotWhole(f"{number} changes since {after} are too many for one package")
+        too_many = NotWhole(f"{number} changes since {after} are too many for one package")
+        if number > limits.entries:
+            raise too_many
         with _aside(zipped) as folder:
-            writer = PackageWriter(folder, WINDOW, _manifest(after, at), reader.source, Limits())
+            writer = PackageWriter(folder, WINDOW, _manifest(after, at), reader.source, limits)
             try:
                 for done, (when, change, loc, seen) in enumerate(reader.changed(after, at)):
                     progress(done, number)
                     content = None if seen is None else reader.read(loc, seen)
-                    if content is None:
-                        writer.put([_deleted(loc, when)], None)
-                    else:
-                        member = content.member
+                    member = _deleted(loc, when) if content is None else content.member
+                    if content is not None:
                         member.entry = _as_change(member.entry, when, change)
-                        writer.put([member], {loc: content.data})
+                    if not writer.has_room([member], limits):
+                        raise too_many
+                    writer.put([member], None if content is None else {loc: content.data})
                 writer.close()
             finally:
                 writer.abandon()

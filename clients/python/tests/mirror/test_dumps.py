@@ -23,7 +23,7 @@ from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package
-from rsnotify_mirror.dumping.changes import make_window
+from rsnotify_mirror.dumping.changes import WHOLE, make_window
 from rsnotify_mirror.dumping.copy_reader import Content, CopyReader, NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, STATED_BYTES, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
@@ -943,6 +943,18 @@ async def test_of_two_windows_at_once_with_one_name_the_second_is_refused(source
     assert make_window(copied, zipped, after) == 1
     assert unpacked(zipped)[f"resources/{source.url[7:]}/new"] == b"2"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "since.zip"]
+
+
+async def test_a_window_that_no_destination_would_read_is_refused(source, copied, tmp_path):
+    after = Position(source.now)
+    for number in range(3):
+        source.change(f"{'long' * 50}{number}", b"1")
+    await mirrored(source, copied)
+    for limits in (WHOLE._replace(entries=2), WHOLE._replace(directory_bytes=1_000)):
+        with pytest.raises(NotWhole, match=r"3 changes since .* are too many for one package"):
+            make_window(copied, tmp_path / "a.zip", after, limits=limits)
+    assert [each.name for each in tmp_path.iterdir()] == ["copy"]
+    assert make_window(copied, tmp_path / "a.zip", after) == 3
 
 
 async def test_a_window_before_the_baseline_is_refused(source, copied, tmp_path):
