@@ -310,7 +310,7 @@ def make(
         unchanged = before.packages if before else None if last else ()
         if packages == unchanged and not change_packages:
             return Dumped(None, problems)
-        completed = render_datetime(int(time() * MICROSECONDS))
+        completed = render_datetime(max(int(time() * MICROSECONDS), at))  # a clock may be behind
         generation = Generation(
             *(run, reader.source, up, options.base, str(at), completed, packages, change_packages),
             same_since=same_since,

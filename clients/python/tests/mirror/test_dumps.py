@@ -390,6 +390,14 @@ async def test_a_copy_of_a_source_that_was_set_back_is_not_called_unchanged(sour
         await dumped(b"1", first)
 
 
+async def test_where_the_clock_is_behind_that_of_the_source_a_dump_is_valid(
+    copied, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.time", lambda: 3_600.0)
+    assert dump(copied, tmp_path / "out").generation
+    assert zips(tmp_path / "out")
+
+
 async def test_a_copy_without_a_resource_has_no_resource_dump(source, tmp_path):
     """The schema refuses a list of nothing; what was there before is not today's state."""
     copy, out = tmp_path / "copy", tmp_path / "out"
