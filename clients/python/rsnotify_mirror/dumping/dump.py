@@ -335,4 +335,5 @@ def _name(folder: DumpFolder) -> str:
     """Names are in the order of time, whatever the clock does."""
     name = render_datetime(int(time() * MICROSECONDS)).translate({ord("-"): None, ord(":"): None})
     last = folder.kept[-1].name if folder.kept else ""
-    return name if name > last else f"{last}a"
+    stem, _, number = last.partition("~")
+    return name if name > last else f"{stem}~{int(number or 0) + 1:06}"

@@ -398,6 +398,22 @@ async def test_where_the_clock_is_behind_that_of_the_source_a_dump_is_valid(
     assert zips(tmp_path / "out")
 
 
+async def test_where_the_clock_is_set_back_dumps_go_on(source, copied, tmp_path, monkeypatch):
+    """Their names stay in order, and do not grow: a file system takes none of 256 bytes."""
+    out, names = tmp_path / "out", list[str]()
+    for hours in (9, 8, 8, 7):
+        monkeypatch.setattr("rsnotify_mirror.dumping.dump.time", lambda: hours * 3_600.0)  # noqa: B023
+        source.change("a", b"%d" % len(names))
+        await mirrored(source, copied)
+        made = dump(copied, out).generation
+        assert made
+        names.append(made.name)
+        assert state_of(zips(out)) == of_source(source)
+    assert names == sorted(names)
+    assert len({*names}) == 4
+    assert len(names[1]) == len(names[3])
+
+
 async def test_a_copy_without_a_resource_has_no_resource_dump(source, tmp_path):
     """The schema refuses a list of nothing; what was there before is not today's state."""
     copy, out = tmp_path / "copy", tmp_path / "out"
