@@ -32,6 +32,7 @@ SETTLE_SECONDS = 2.0
 
 LOC_CHARACTERS = 2_048  # of a `loc`, by the schema of Sitemaps
 READ_SECONDS = 1.0  # what has been read meanwhile is published
+MOST = 2**63 - 1  # that SQLite counts; as a time in ns, in the year 2262
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS files (
@@ -318,10 +319,15 @@ class _Scan:
 
 
 def _signature(found: os.stat_result) -> Signature:
-    return Signature(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    """As SQLite can keep it: some file systems use the highest bit of an inode's number, too."""
+    mtime, ctime = (max(-MOST, min(ns, MOST)) for ns in (found.st_mtime_ns, found.st_ctime_ns))
+    inode = found.st_ino if found.st_ino <= MOST else found.st_ino - 2**64
+    return Signature(found.st_size, mtime, ctime, inode)
 
 
 def _time(nanoseconds: int) -> str | None:
+    if abs(nanoseconds) == MOST:
+        return None
     try:
         when = datetime.fromtimestamp(nanoseconds // 10**9, UTC)
     except (ValueError, OverflowError, OSError):  # before the year 1 or after 9999

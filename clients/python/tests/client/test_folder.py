@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import Result
@@ -83,6 +84,35 @@ def test_a_file_that_is_written_with_the_same_content_is_not_published(watched, 
     (files / "1.txt").write_text("1")
     os.utime(files / "2.txt", (0, 0))
     assert watched.look().found.total() == 0
+
+
+@pytest.mark.parametrize("time", [-(2**64), 2**63, 2**70])
+def test_a_time_that_no_clock_shows_is_left_out(watched, files, tmp_path, monkeypatch, time):
+    (files / "1.txt").write_text("other")
+    found_at(monkeypatch, files / "1.txt", st_mtime_ns=time)
+    watched.look()
+    assert told(tmp_path) == [("updated", "/1.txt")]
+    assert dict(watched.resources())[f"{BASE}/1.txt"]["lastmod"] is None
+
+
+def test_inodes_may_have_numbers_of_64_bits(watched, files, tmp_path, monkeypatch):
+    (files / "1.txt").write_text("other")
+    found_at(monkeypatch, files / "1.txt", st_ino=2**64 - 1)
+    watched.look()
+    assert told(tmp_path) == [("updated", "/1.txt")]
+    assert watched.look().found.total() == 0
+
+
+def found_at(monkeypatch: pytest.MonkeyPatch, path: Path, **fields: int) -> None:
+    """Let the system say this of a file, as no file system of a test can."""
+    true = path.stat()
+    said = SimpleNamespace(**{name: getattr(true, name) for name in dir(true)} | fields)
+
+    def signature(found: os.stat_result) -> folder.Signature:
+        return of_system(said if found.st_ino == true.st_ino else found)
+
+    of_system = folder._signature
+    monkeypatch.setattr(folder, "_signature", signature)
 
 
 def test_a_file_of_the_same_length_and_time_but_other_content_is_published(
