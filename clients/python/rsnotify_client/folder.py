@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -45,7 +46,8 @@ CREATE TEMP TABLE seen (
 ) WITHOUT ROWID;
 CREATE INDEX temp.seen_inode ON seen (inode);
 """
-_SEE = "INSERT INTO seen VALUES (?, ?, ?, ?, ?)"
+_SEE = "REPLACE INTO seen VALUES (?, ?, ?, ?, ?)"  # a list may have a name twice
+_IS_SEEN = "SELECT 1 FROM seen WHERE inode = ?"
 _WRITE = "REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)"
 _DIFFERENT = """
 SELECT seen.*, files.hash, files.lastmod FROM seen LEFT JOIN files USING (path)
@@ -184,7 +186,7 @@ class Folder:
             self._database.executemany(_SEE, ((path, *each) for path, each in scan.files()))
         found = self._renew_all(scan, is_loaded=is_loaded)
         rows = self._database.execute(_GONE)
-        gone = [path for (path,) in rows if not scan.is_below_unread(path)]
+        gone = [path for (path,) in rows.fetchall() if self._is_gone(scan, path)]
         held_back = self._too_many(len(gone), max_delete)
         if held_back is None:
             found["deleted"] = len(gone)
@@ -224,6 +226,15 @@ class Folder:
                         self._record(path, kind, fields)
                 self._database.execute(_WRITE, (path, *signature, digest, lastmod))
         return found
+
+    def _is_gone(self, scan: "_Scan", path: bytes) -> bool:
+        """A list of a folder may lack a file that is replaced just then; what was found under
+        another name, as where capitals do not count, was renamed."""
+        if scan.is_below_unread(path):
+            return False
+        if (inode := scan.inode(path)) is None:
+            return not scan.is_below_unread(path)
+        return self._database.execute(_IS_SEEN, (inode,)).fetchone() is not None
 
     def _too_many(self, gone: int, max_delete: float) -> str | None:
         seen = self._count("SELECT COUNT(*) FROM seen")
@@ -280,7 +291,7 @@ class _Scan:
         if not stat.S_ISREG(mode):
             kind = "a link" if stat.S_ISLNK(mode) else "no file"
             self.left_out.append(f"{_shown(path)} is {kind}")
-        elif len(quote(path)) > self._room:
+        elif not self._has_room(path):
             self.left_out.append(f"{_shown(path)} makes an address of more than {LOC_CHARACTERS:,}")
         else:
             return True
@@ -295,7 +306,7 @@ class _Scan:
         try:
             with open(self._path(path), "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                is_same = _signature(os.stat(self._path(path), follow_symlinks=False)) == signature
+                is_same = _signature(self._found(path)) == signature
         except FileNotFoundError:
             is_same = False
         except OSError as error:
@@ -305,6 +316,26 @@ class _Scan:
             self.unsettled.append(_shown(path))
             return None
         return f"sha-256:{digest}"
+
+    def inode(self, path: bytes) -> int | None:
+        """Of a file that can be published, as `files` finds one; None if none is there."""
+        folders = accumulate(path.split(b"/")[:-1], lambda folder, name: folder + b"/" + name)
+        try:
+            are_folders = all(stat.S_ISDIR(self._found(each).st_mode) for each in folders)
+            found = self._found(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._note_unread(path, error)
+            return None
+        is_published = are_folders and stat.S_ISREG(found.st_mode) and self._has_room(path)
+        return _signature(found).inode if is_published else None
+
+    def _found(self, path: bytes) -> os.stat_result:
+        return os.stat(self._path(path), follow_symlinks=False)
+
+    def _has_room(self, path: bytes) -> bool:
+        return len(quote(path)) <= self._room
 
     def is_below_unread(self, path: bytes) -> bool:
         unread = self._unread_paths

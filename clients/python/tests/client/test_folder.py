@@ -6,10 +6,11 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -252,6 +253,61 @@ def test_a_folder_that_cannot_be_read_deletes_nothing(watched, files, tmp_path, 
     look = watched.look()
     assert told(tmp_path) == []
     assert look.unread == [f"{files}/sub: Permission denied"]
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[Any]], list[Any]]) -> None:
+    """Let the lists of folders differ from what is there."""
+    scandir = os.scandir
+
+    @contextmanager
+    def changed(path: bytes) -> Iterator[list[Any]]:
+        with scandir(path) as entries:
+            yield change(list(entries))
+
+    monkeypatch.setattr(folder.os, "scandir", changed)
+
+
+def test_a_file_that_is_there_is_not_deleted_though_its_folder_s_list_lacks_it(
+    watched, files, tmp_path, monkeypatch
+):
+    (files / "2.txt").unlink()
+    (files / "sub").mkdir()
+    (files / "sub" / "file").write_text("x")
+    watched.look()
+    told(tmp_path)
+    (files / "3.txt").unlink()
+    with monkeypatch.context() as patched:
+        listed(
+            patched, lambda found: [each for each in found if each.name not in (b"1.txt", b"sub")]
+        )
+        assert watched.look().files == 19
+    assert told(tmp_path) == [("deleted", "/3.txt")]
+    assert watched.look().found.total() == 0
+
+
+def test_a_list_that_has_a_file_twice_stops_nothing(watched, files, tmp_path, monkeypatch):
+    (files / "1.txt").write_text("other")
+    listed(monkeypatch, lambda found: found * 2)
+    watched.look()
+    assert told(tmp_path) == [("updated", "/1.txt")]
+
+
+def test_a_file_that_is_found_by_its_old_name_too_is_renamed(watched, files, tmp_path, monkeypatch):
+    (files / "new.txt").hardlink_to(files / "1.txt")
+    listed(monkeypatch, lambda found: [each for each in found if each.name != b"1.txt"])
+    watched.look()
+    assert told(tmp_path) == [("created", "/new.txt"), ("deleted", "/1.txt")]
+
+
+def test_what_is_behind_a_link_is_deleted(watched, files, tmp_path):
+    (files / "sub").mkdir()
+    (files / "sub" / "file").write_text("x")
+    watched.look()
+    told(tmp_path)
+    (files / "sub").rename(tmp_path / "elsewhere")
+    (files / "sub").symlink_to(tmp_path / "elsewhere")
+    watched.look()
+    assert told(tmp_path) == [("deleted", "/sub/file")]
 
 
 def test_a_folder_that_is_gone_deletes_nothing(watched, files, tmp_path):
