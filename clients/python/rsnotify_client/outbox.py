@@ -86,6 +86,7 @@ DATABASES: dict[str, Database] = {
 }
 """As SQLAlchemy, Django and URLs call them, and by the names of their drivers."""
 
+AMID = "the handler of a signal cannot use it while the call that it interrupted does"
 LET_GO_SECONDS = 10.0  # that a fork, or the end, waits for who uses the connection
 
 
@@ -389,7 +390,7 @@ class OutboxTable:
         self._lock = threading.RLock()
         self._connection: Any = None
         self._leads = False
-        self._must_close = False
+        self._must_close = self._is_amid = False
         self._database: Database | None = None
         notify_of_forks(self)
 
@@ -541,7 +542,7 @@ class OutboxTable:
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
             self._lock = threading.RLock()
-            self._leads = self._must_close = False
+            self._leads = self._must_close = self._is_amid = False
             connection, self._connection = self._connection, None
             if connection is not None:  # nobody said that there would be a fork
                 self._leave(connection)
@@ -555,9 +556,12 @@ class OutboxTable:
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
         with self._lock:
+            if self._is_amid:  # a transaction of this very thread, which must not be undone
+                raise OutboxError(f"the outbox {self._name}: {AMID}")
             self._give_way()
             execute: Execute | None = None
             try:
+                self._is_amid = True
                 if self._connection is None:
                     self._connection = self._connected()
                 execute = Execute(self._connection)
@@ -573,6 +577,8 @@ class OutboxTable:
                 if isinstance(error, OutboxError) or not isinstance(error, Exception):
                     raise
                 raise self._failure(error, execute.verb if execute else "") from error
+            finally:
+                self._is_amid = False
 
     def _connected(self) -> Any:
         connection = self._connect()

@@ -31,7 +31,7 @@ from rsnotify_client import (
     Relay,
 )
 from rsnotify_client.commands.relay import drop_set, run
-from rsnotify_client.outbox import INSERT, OutboxTable
+from rsnotify_client.outbox import INSERT, Execute, OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.queue import Refusal
 from rsnotify_client.relay import table_of
@@ -192,6 +192,37 @@ def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(
     outbox.put(A, b"{}")
     assert outbox.waiting() == 1
     outbox.close()
+
+
+def test_a_handler_of_a_signal_that_publishes_amid_a_call_undoes_nothing(tmp_path, monkeypatch):
+    outbox = OutboxFile(tmp_path / "outbox")
+    refused = []
+
+    def publish(*_: object) -> None:
+        try:
+            outbox.put(A, b"2")
+        except OutboxError as error:
+            refused.append(str(error))
+
+    def interrupted(execute: Execute, statement: str, values: Sequence[object] = ()) -> Any:
+        rows = call(execute, statement, values)
+        if "1" in values:
+            signal.raise_signal(signal.SIGUSR1)
+        return rows
+
+    call = Execute.__call__
+    monkeypatch.setattr(Execute, "__call__", interrupted)
+    before = signal.signal(signal.SIGUSR1, publish)
+    try:
+        outbox.put(A, b"1")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    outbox.put(A, b"3")
+    batch = outbox.take((), 10)
+    outbox.close()
+    assert batch is not None
+    assert list(batch.changes) == [b"1", b"3"]
+    assert ["the handler of a signal cannot use it" in each for each in refused] == [True]
 
 
 @pytest.mark.parametrize(
