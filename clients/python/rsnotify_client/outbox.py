@@ -562,6 +562,8 @@ class OutboxTable:
             execute: Execute | None = None
             try:
                 self._is_amid = True
+                if self._connection is not None and self._is_replaced():
+                    self._let_go()
                 if self._connection is None:
                     self._connection = self._connected()
                 execute = Execute(self._connection)
@@ -599,6 +601,10 @@ class OutboxTable:
                 sleep(0.01)
             finally:
                 self._lock.acquire()
+
+    def _is_replaced(self) -> bool:
+        """Whether the connection leads elsewhere than a new one would: nobody can tell."""
+        return False
 
     def _begin(self, execute: "Execute") -> None:
         """Nothing to do: DB-API connections begin a transaction by themselves."""

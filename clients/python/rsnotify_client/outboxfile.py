@@ -3,7 +3,7 @@
 Rules that hold here: when `put` returns, its change is in the file, whatever becomes of the
 process. No SQLite connection is open during a fork, as it would work in neither process afterwards.
 If one was in use at a fork that was not announced, or that waited too long for it, the child has
-no outbox.
+no outbox. A file that took the place of the one that was opened is opened instead.
 """
 
 import fcntl
@@ -52,6 +52,7 @@ class SqliteTable(OutboxTable):
         check_path(path, lambda said: OutboxError(f"the outbox {said}"))
         self._path = Path(path).absolute()
         self._lead_file: IO[bytes] | None = None
+        self._opened: os.stat_result | None = None
         self._is_unusable = False
         self._locked_seconds = locked_seconds
         super().__init__(
@@ -104,9 +105,24 @@ class SqliteTable(OutboxTable):
                 f"the outbox {self._path} was still in use when this process was forked:"
                 " publish nothing, and start no publisher, before the fork"
             )
-        return open_file(
+        self._opened = self._state()  # before: else it might be that of one that came meanwhile
+        connection = open_file(
             self._path, mode=self._mode, locked_seconds=self._locked_seconds, any_thread=True
         )
+        self._opened = self._opened or self._state()
+        return connection
+
+    def _is_replaced(self) -> bool:
+        """SQLite goes on with a file that was removed or moved, as when a backup was restored."""
+        now = self._state()
+        return not (now and self._opened and os.path.samestat(now, self._opened))
+
+    def _state(self) -> os.stat_result | None:
+        """None if no file is there."""
+        try:
+            return self._path.stat()
+        except OSError:
+            return None
 
     def _open_lead_file(self) -> IO[bytes]:
         try:

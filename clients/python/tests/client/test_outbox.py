@@ -167,6 +167,18 @@ def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path):
         assert outbox.waiting() == int(count)
 
 
+def test_a_change_is_kept_though_somebody_has_removed_the_file(tmp_path):
+    with closing(OutboxFile(tmp_path / "outbox")) as outbox:
+        outbox.put(A, b"1")
+        for each in tmp_path.iterdir():
+            each.unlink()
+        outbox.put(A, b"2")
+        with closing(OutboxFile(tmp_path / "outbox")) as next_one:
+            batch = next_one.take((), 10)
+    assert batch is not None
+    assert list(batch.changes) == [b"2"]
+
+
 def test_a_file_that_stays_locked_is_an_error_in_words(tmp_path):
     outbox = OutboxFile(tmp_path / "outbox", locked_seconds=0.1)
     outbox.put(A, b"{}")
@@ -287,6 +299,29 @@ def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database):
             relay.wake()
             eventually(lambda: relay.table.waiting() == 0)
     assert [request.locs for request in posted] == [["5"], ["3"]]
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_relay_goes_on_with_the_file_that_took_the_place_of_its_own(database, mode):
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+    backup = database.with_name("backup")
+    with closing(sqlite3.connect(backup)) as connection:
+        Outbox.create(connection)
+        Outbox().created(connection, "a", "1")
+        connection.commit()
+    with (
+        scripted_hub(accept) as (url, posted),
+        Relay(f"sqlite:///{database}", url) as relay,
+    ):
+        eventually(lambda: relay.counters.waiting == 0)
+        database.unlink()
+        with pytest.raises(OutboxError, match="there is no such file"):
+            relay.flush()
+        backup.rename(database)
+        eventually(lambda: posted)
+        relay.flush(10)
+    assert [request.locs for request in posted] == [["1"]]
 
 
 def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database):
