@@ -304,9 +304,10 @@ class _Scan:
             self.unsettled.append(_shown(path))
             return None
         try:
-            with open(self._path(path), "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                is_same = _signature(self._found(path)) == signature
+            with open(self._path(path), "rb", opener=_open_at_once) as file:
+                is_same = _signature(os.fstat(file.fileno())) == signature
+                digest = hashlib.file_digest(file, "sha256").hexdigest() if is_same else ""
+                is_same = is_same and _signature(self._found(path)) == signature
         except FileNotFoundError:
             is_same = False
         except OSError as error:
@@ -347,6 +348,11 @@ class _Scan:
 
     def _path(self, path: bytes) -> bytes:
         return self._root + b"/" + path if path else self._root
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe that took the place of a file would be waited for until somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _signature(found: os.stat_result) -> Signature:

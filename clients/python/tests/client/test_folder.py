@@ -6,6 +6,8 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -195,6 +197,29 @@ def test_a_file_that_changes_while_it_is_read_waits_for_the_next_look(
     assert told(tmp_path) == []
     watched.look()
     assert told(tmp_path) == [("updated", "/1.txt")]
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
+    watched, files, tmp_path, monkeypatch
+):
+    digest = folder._Scan.digest
+
+    def replaced(scan: folder._Scan, path: bytes, signature: folder.Signature) -> str | None:
+        (files / "1.txt").unlink()
+        os.mkfifo(files / "1.txt")
+        return digest(scan, path, signature)
+
+    (files / "1.txt").write_text("other")
+    with monkeypatch.context() as patched:
+        patched.setattr(folder._Scan, "digest", replaced)
+        writer = threading.Timer(5, lambda: (files / "1.txt").write_bytes(b""))
+        writer.start()
+        began = time.monotonic()
+        assert watched.look().unsettled == ["1.txt"]
+        writer.cancel()
+    assert time.monotonic() - began < 4
+    assert watched.look().left_out == ["1.txt is no file"]
+    assert told(tmp_path) == [("deleted", "/1.txt")]
 
 
 # What is held back --------------------------------------------------------------------------------
