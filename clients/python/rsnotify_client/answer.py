@@ -208,8 +208,10 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
         for fault in error.faults
         if "index" in fault and 0 <= fault["index"] < count
     }
-    if named or error.status == KEY_IS_USED:
+    if named:
         return named
+    if error.status == KEY_IS_USED:
+        return None if isinstance(error, NotAHub) else {}
     if error.status not in ABOUT_THE_CHANGES:
         return None
     if isinstance(error, NotAHub):  # a proxy may have a limit of its own

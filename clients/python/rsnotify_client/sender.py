@@ -390,6 +390,8 @@ class Sender:
         else:
             self._at_most = max(1, len(batch.ids) // 2)
             self._store.remove(batch, ())
+            if len(batch.ids) == 1:  # only its key is another one now: that may not help either
+                self._postpone(batch, error)
 
     def _give_up(self, batch: Batch, refused: Mapping[int, str]) -> None:
         """Give these changes up; the others of the batch go out again, under a new key."""

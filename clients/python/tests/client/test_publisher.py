@@ -25,6 +25,7 @@ import pytest
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client import (
     AsyncPublisher,
     HubUnreachable,
@@ -175,6 +176,22 @@ def test_a_proxy_with_a_smaller_limit_gets_smaller_batches():
         publisher.flush(10)
     published = [loc for request in posted if len(request.locs) <= 2 for loc in request.locs]
     assert published == [str(number) for number in range(20)]
+
+
+def test_a_key_that_was_used_is_replaced_at_once_but_not_again_and_again(monkeypatch):
+    monkeypatch.setattr(sender, "HUB_BACKOFF", Backoff(60.0, 60.0, certain=1.0))
+    used = problem(409, "this key was used for other changes")
+    with scripted_hub(in_turn(used, used)) as (url, posted):
+        publisher = Publisher(url)
+        with publisher._store._lock:
+            publisher.updated("a", "1")
+            publisher.updated("a", "2")
+        with pytest.raises(Rejected, match="used for other changes"):
+            publisher.flush(10)
+        assert publisher.counters.retries == 1
+        publisher.close()
+    assert [request.locs for request in posted] == [["1", "2"], ["1"], ["1"], ["2"]]
+    assert len({request.key for request in posted}) == 4
 
 
 def test_trouble_with_one_set_does_not_hold_up_another():

@@ -50,8 +50,9 @@ def test_the_limit_of_a_proxy_makes_batches_smaller_but_never_costs_a_change():
     assert refused_changes(HTML, 1) is None
 
 
-def test_what_is_no_hub_refuses_nothing():
-    assert refused_changes(NotAHub("http://hub", "answered 400", 400), 1) is None
+@pytest.mark.parametrize("status", [400, 409])
+def test_what_is_no_hub_refuses_nothing(status):
+    assert refused_changes(NotAHub("http://hub", f"answered {status}", status), 2) is None
 
 
 @pytest.mark.parametrize(
