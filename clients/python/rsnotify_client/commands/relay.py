@@ -236,7 +236,7 @@ def run(relay: Relay, database: str, numbers: Numbers) -> None:
         echo(f"rsnotify relay ready, {waiting} waiting")
         notify(f"{READY}\n{STATUS}{waiting} waiting")
         while not ended.wait(LOOK_SECONDS):
-            notify(f"{STATUS}{relay.counters.published} published")
+            notify(f"{STATUS}{relay.published} published")
             numbers.write(count)
         notify(STOPPING)
     with closing(relay.table):  # which is opened once more, to count what waits at the end

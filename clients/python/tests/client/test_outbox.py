@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -460,6 +460,31 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(tmp
             Outbox().created(connection, "a", "1")
             connection.commit()
         eventually(lambda: posted)
+        relay.send_signal(signal.SIGTERM)
+        _, errors = relay.communicate(timeout=200)
+        assert relay.returncode == 0, errors
+    assert posted[0].locs == ["1"]
+
+
+def test_the_command_outlives_a_database_that_is_away_for_a_while(database):
+    """Longer than from one look at how it goes to the next."""
+    program = "from rsnotify_client.commands import relay; relay.LOOK_SECONDS = 0.05\n"
+    program += "from rsnotify.cli import main; main()"
+    with scripted_hub(lambda _: ACCEPTED) as (url, posted):
+        words = ("relay", "--database", f"sqlite:///{database}", "--url", url)
+        relay = python("-c", program, *words, RSNOTIFY_TOKEN="good")
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
+        database.rename(database.with_name("away"))
+        assert relay.stderr is not None
+        assert "it will be tried until it succeeds" in relay.stderr.readline()
+        with suppress(subprocess.TimeoutExpired):
+            relay.wait(1)
+        database.with_name("away").rename(database)
+        with closing(sqlite3.connect(database)) as connection:
+            Outbox().created(connection, "a", "1")
+            connection.commit()
+        eventually(lambda: posted or relay.poll() is not None)
         relay.send_signal(signal.SIGTERM)
         _, errors = relay.communicate(timeout=200)
         assert relay.returncode == 0, errors
