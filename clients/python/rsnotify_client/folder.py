@@ -182,6 +182,7 @@ class Folder:
         """Write down what has changed, and its changes in the outbox if the rest is published."""
         scan = _Scan(os.fsencode(self._path), LOC_CHARACTERS - len(self._base))
         with self._database:
+            self._database.execute("BEGIN")  # not IMMEDIATE: nothing is written to the file itself
             self._database.execute("DELETE FROM seen")
             self._database.executemany(_SEE, ((path, *each) for path, each in scan.files()))
         found = self._renew_all(scan, is_loaded=is_loaded)

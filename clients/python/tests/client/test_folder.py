@@ -199,6 +199,18 @@ def test_a_file_that_changes_while_it_is_read_waits_for_the_next_look(
     assert told(tmp_path) == [("updated", "/1.txt")]
 
 
+def test_the_outbox_is_free_while_a_folder_is_listed(watched, files, tmp_path, monkeypatch):
+    def publish(found: list[Any]) -> list[Any]:
+        with closing(sqlite3.connect(tmp_path / "state.db", timeout=0)) as relay:
+            relay.execute("BEGIN IMMEDIATE")
+        return found
+
+    (files / "1.txt").write_text("other")
+    listed(monkeypatch, publish)
+    watched.look()
+    assert told(tmp_path) == [("updated", "/1.txt")]
+
+
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
     watched, files, tmp_path, monkeypatch
 ):
