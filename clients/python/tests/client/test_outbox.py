@@ -287,6 +287,20 @@ def test_a_change_exists_exactly_if_its_transaction_was_committed(database):
     assert [request.locs for request in posted] == [["kept"]]
 
 
+def test_any_number_of_sets_in_trouble_hold_up_no_other(database):
+    waits = [ChannelName(f"missing{number}", "change") for number in range(1_500)]
+    table = SqliteTable(database)
+    with closing(sqlite3.connect(database)) as connection:
+        for channel in waits:
+            Outbox().created(connection, channel.set_name, "1")
+        Outbox().created(connection, "a", "2")
+        connection.commit()
+    batch = table.take(waits, 10)
+    table.close()
+    assert batch is not None
+    assert batch.channel == A
+
+
 def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database):
     with (
         scripted_hub(accept) as (url, posted),
