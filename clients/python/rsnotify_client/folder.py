@@ -268,8 +268,20 @@ class _Scan:
         self.unread: list[str] = []
         self.left_out: list[str] = []
 
-    def files(self, folder: bytes = b"") -> Iterator[tuple[bytes, Signature]]:
+    def files(self) -> Iterator[tuple[bytes, Signature]]:
         """Without what is hidden: names that begin with a dot."""
+        folders = [b""]
+        while folders:
+            folder = folders.pop()
+            for path, found in self._visible(folder):
+                if not self._is_published(path, found.st_mode):
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    folders.append(path)
+                else:
+                    yield path, _signature(found)
+
+    def _visible(self, folder: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
         try:
             with os.scandir(self._path(folder)) as entries:
                 visible = [each for each in entries if not each.name.startswith(b".")]
@@ -279,17 +291,12 @@ class _Scan:
         for entry in visible:
             path = folder + b"/" + entry.name if folder else entry.name
             try:
-                found = entry.stat(follow_symlinks=False)
+                yield path, entry.stat(follow_symlinks=False)
             except OSError as error:
                 self._note_unread(path, error)
-                continue
-            if stat.S_ISDIR(found.st_mode):
-                yield from self.files(path)
-            elif self._is_published(path, found.st_mode):
-                yield path, _signature(found)
 
     def _is_published(self, path: bytes, mode: int) -> bool:
-        if not stat.S_ISREG(mode):
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             kind = "a link" if stat.S_ISLNK(mode) else "no file"
             self.left_out.append(f"{_shown(path)} is {kind}")
         elif not self._has_room(path):

@@ -168,6 +168,20 @@ def test_an_address_that_no_list_may_have_is_left_out(watched, files):
     assert len(look.left_out) == 1
 
 
+def test_folders_may_be_nested_deeper_than_any_address(watched, files, monkeypatch):
+    monkeypatch.chdir(files)
+    for _ in range(3_000):
+        os.mkdir("a")
+        os.chdir("a")
+    try:
+        look = watched.look()
+    finally:  # or whoever tidies up fails
+        os.chdir(files)
+        subprocess.run(["rm", "-r", "a"], check=True)
+    assert look.unread == []
+    assert len(look.left_out) == 1
+
+
 def test_a_file_that_is_being_written_is_published_when_it_is_whole(
     watched, files, tmp_path, monkeypatch
 ):
