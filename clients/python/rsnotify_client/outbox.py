@@ -335,6 +335,8 @@ OF_SESSION: dict[Database | None, tuple[str, ...]] = {
 BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"
 """Else InnoDB looks at all rows, and waits for those that a transaction has not committed yet."""
 
+AS_WRITTEN = "surrogateescape"
+
 Rows = Sequence[tuple[Any, ...]]
 
 _not_ours: list[Any] = []
@@ -651,7 +653,7 @@ def _count_refused(
     execute: "Execute", channel: ChannelName, changes: int, refusal: Refusal
 ) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    values = (changes, refusal.reason, refusal.last.decode(), now, *channel)
+    values = (changes, refusal.reason, refusal.last.decode(errors="replace"), now, *channel)
     if not execute.count(MORE_REFUSED, values):
         execute(FIRST_REFUSED, values)
 
@@ -696,7 +698,7 @@ def _oldest_batch(execute: Execute, channel: ChannelName, at_most: int) -> Batch
     keys = [key for _, _, key in rows if key is not None]
     if keys:
         return _batch(channel, keys[0], execute(OF_BATCH, (keys[0],)))
-    rows = rows[: fitting([len(body) for _, body, _ in rows])]
+    rows = rows[: fitting([len(as_bytes(body)) for _, body, _ in rows])]
     batch = _batch(channel, new_key(), rows)
     if batch is None:
         return None
@@ -725,4 +727,16 @@ def _batch(channel: ChannelName, key: str, rows: Rows) -> Batch | None:
     if not rows:
         return None
     ids, bodies = zip(*((row[0], row[1]) for row in rows), strict=True)
-    return Batch(channel, key, ids, [body.encode() for body in bodies])
+    return Batch(channel, key, ids, list(map(as_bytes, bodies)))
+
+
+def as_bytes(body: str | bytes) -> bytes:
+    """A change as it was written: what is wrong with it is for the hub to say, or nobody learns it.
+
+    SQLite keeps what it is given, be it no text, or not in UTF-8; see `as_text`.
+    """
+    return body.encode(errors=AS_WRITTEN) if isinstance(body, str) else bytes(body)
+
+
+def as_text(text: bytes) -> str:
+    return text.decode(errors=AS_WRITTEN)

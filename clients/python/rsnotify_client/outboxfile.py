@@ -23,6 +23,7 @@ from rsnotify_client.outbox import (
     Database,
     Execute,
     OutboxTable,
+    as_text,
     statements,
 )
 from rsnotify_client.queue import Batch, OutboxError, Refusal
@@ -109,6 +110,7 @@ class SqliteTable(OutboxTable):
         connection = open_file(
             self._path, mode=self._mode, locked_seconds=self._locked_seconds, any_thread=True
         )
+        connection.text_factory = as_text
         self._opened = self._opened or self._state()
         return connection
 

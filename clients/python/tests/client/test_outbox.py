@@ -33,7 +33,7 @@ from rsnotify_client import (
 from rsnotify_client.commands.relay import drop_set, run
 from rsnotify_client.outbox import INSERT, Execute, OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
-from rsnotify_client.queue import Refusal
+from rsnotify_client.queue import BATCH_BYTES, Refusal
 from rsnotify_client.relay import table_of
 from tests.support.hub_processes import (
     ACCEPTED,
@@ -285,6 +285,41 @@ def test_a_change_exists_exactly_if_its_transaction_was_committed(database):
         relay.flush(10)
         assert relay.counters.waiting == 0
     assert [request.locs for request in posted] == [["kept"]]
+
+
+def insert(database: Path, *bodies: object) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executemany(INSERT, [("a", "change", body) for body in bodies])
+        connection.commit()
+
+
+def test_a_change_that_was_written_as_bytes_is_published(database):
+    insert(database, b'{"loc":"1","change":"updated"}', '{"loc":"2","change":"updated"}')
+    with scripted_hub(accept) as (url, posted), Relay(f"sqlite:///{database}", url) as relay:
+        relay.flush(10)
+    assert [request.locs for request in posted] == [["1", "2"]]
+
+
+def test_what_was_written_in_another_encoding_is_refused_by_the_hub_not_by_us(database):
+    with closing(sqlite3.connect(database)) as connection:
+        latin = "INSERT INTO rsnotify_outbox (set_name, body) VALUES ('a', CAST(? AS TEXT))"
+        connection.execute(latin, ('{"loc":"\xfc"}'.encode("latin-1"),))
+        connection.commit()
+    with closing(SqliteTable(database)) as table:
+        batch = table.take((), 10)
+        assert batch is not None
+        assert batch.body == b'[{"loc":"\xfc"}]'
+        assert table.remove(batch, batch.ids, Refusal("no UTF-8", batch.changes[0])) == 1
+        assert table.refused_by_channel()[0].last == '{"loc":"\ufffd"}'
+
+
+def test_a_batch_is_counted_in_bytes(database):
+    insert(database, *["\u20ac" * (BATCH_BYTES // 6)] * 4)
+    with closing(SqliteTable(database)) as table:
+        batch = table.take((), 10)
+        assert batch is not None
+        assert len(batch.ids) == 2
+        assert len(batch.body) <= BATCH_BYTES
 
 
 def test_any_number_of_sets_in_trouble_hold_up_no_other(database):
