@@ -24,7 +24,13 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import printable
-from rsnotify_client.answer import HUB_BACKOFF, HubUnreachable, hub_trouble, refused_changes
+from rsnotify_client.answer import (
+    HUB_BACKOFF,
+    NO_JSON,
+    HubUnreachable,
+    hub_trouble,
+    refused_changes,
+)
 from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
 from rsnotify_client.hub import UNAUTHORIZED, HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError, Refusal
@@ -406,15 +412,23 @@ class Sender:
                 "the hub refuses a change of %s: %s; it is given up: %s",
                 printable(str(batch.channel)),
                 reason,
-                printable(content.decode()),
+                printable(content.decode(errors="replace")),
             )
-            if self._on_refused is None:
-                continue
-            change = RefusedChange(batch.channel.set_name, _decode(content), reason)
-            try:
-                self._on_refused(change)
-            except BaseException:  # sys.exit() ends its thread alone, and who sends then?
-                log.exception("on_refused failed for %s", change)
+            if self._on_refused is not None:
+                self._tell(self._on_refused, batch.channel.set_name, content, reason)
+
+    def _tell(
+        self, on_refused: Callable[[RefusedChange], object], set_name: str, content: bytes, why: str
+    ) -> None:
+        try:
+            change = RefusedChange(set_name, _decode(content), why)
+        except NO_JSON as error:  # whoever wrote it into a table made no change of it
+            log.error("on_refused is not called, for that is no change: %s", error)
+            return
+        try:
+            on_refused(change)
+        except BaseException:  # sys.exit() ends its thread alone, and who sends then?
+            log.exception("on_refused failed for %s", change)
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
         self.retries += 1

@@ -313,6 +313,22 @@ def test_what_was_written_in_another_encoding_is_refused_by_the_hub_not_by_us(da
         assert table.refused_by_channel()[0].last == '{"loc":"\ufffd"}'
 
 
+def test_a_refused_row_that_is_no_change_hides_no_other(database, caplog):
+    insert(database, '{"loc": 5, "change": "updated"}', '{"loc":"2","change":"updated"}')
+    refused: list[str] = []
+    wrong = problem(400, "wrong", (0, "loc is no text"), (1, "not here"))
+    with (
+        scripted_hub(lambda _: wrong) as (url, _),
+        Relay(
+            f"sqlite:///{database}", url, on_refused=lambda said: refused.append(said.change.loc)
+        ) as relay,
+    ):
+        relay.flush(10)
+        eventually(lambda: refused)
+    assert refused == ["2"]
+    assert "that is no change: Expected `str`, got `int` - at `$.loc`" in caplog.text
+
+
 def test_a_batch_is_counted_in_bytes(database):
     insert(database, *["\u20ac" * (BATCH_BYTES // 6)] * 4)
     with closing(SqliteTable(database)) as table:
