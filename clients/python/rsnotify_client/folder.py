@@ -118,6 +118,8 @@ class Folder:
             raise InvalidSettings(f"--dir {path}: there is no such directory")
         whole = Path(os.path.abspath(path))
         self.state = state or whole.parent / f".{whole.name}.rsnotify-{set_name}.db"
+        if _is_found_in(whole, self.state):  # it changes with each look
+            raise InvalidSettings(f"{self.state}: it would be published itself; {ELSEWHERE}")
         try:
             self.state.touch(0o600)
         except OSError as error:
@@ -356,6 +358,11 @@ class _Scan:
 
     def _path(self, path: bytes) -> bytes:
         return self._root + b"/" + path if path else self._root
+
+
+def _is_found_in(folder: Path, file: Path) -> bool:
+    inner = os.path.relpath(os.path.realpath(file), os.path.realpath(folder))
+    return not any(part.startswith(".") for part in inner.split(os.sep))  # nor ".."
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -390,9 +390,19 @@ def test_a_base_that_can_be_none_is_refused(files, tmp_path, base):
         Folder(files, base, "a", tmp_path / "state.db")
 
 
-def test_a_state_that_cannot_be_written_is_kept_elsewhere_by_an_option(files):
-    with pytest.raises(InvalidSettings, match=r"1\.txt/b\.db: .*; --state FILE keeps"):
-        Folder(files, BASE, "a", files / "1.txt/b.db")
+def test_a_state_that_cannot_be_written_is_kept_elsewhere_by_an_option(files, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidSettings, match=r"file/b\.db: .*; --state FILE keeps"):
+        Folder(files, BASE, "a", tmp_path / "file/b.db")
+
+
+def test_a_state_is_not_published_itself(files, tmp_path):
+    (tmp_path / "link").symlink_to(files)
+    with pytest.raises(InvalidSettings, match=r"would be published itself; --state FILE keeps"):
+        Folder(tmp_path / "link", BASE, "a", files / "b.db")
+    assert not (files / "b.db").exists()
+    with closing(Folder(files, BASE, "a", files / ".b.db")) as found:
+        assert found.look(is_loaded=False).files == 20
 
 
 def test_another_hub_set_or_base_has_not_been_loaded(files, tmp_path):
