@@ -125,6 +125,7 @@ class Folder:
         except OSError as error:
             raise InvalidSettings(f"{self.state}: {error}; {ELSEWHERE}") from None
         self._lock = lock_beside(self.state, "publisher")
+        self._opened = self.state.stat()
         with self.checked():
             self._database = open_file(self.state, isolation_level="IMMEDIATE")
             try:
@@ -182,6 +183,7 @@ class Folder:
 
     def look(self, *, max_delete: float = MAX_DELETE, is_loaded: bool = True) -> Look:
         """Write down what has changed, and its changes in the outbox if the rest is published."""
+        self._check_state()
         scan = _Scan(os.fsencode(self._path), LOC_CHARACTERS - len(self._base))
         with self._database:
             self._database.execute("BEGIN")  # not IMMEDIATE: nothing is written to the file itself
@@ -196,6 +198,17 @@ class Folder:
             self._delete(gone, is_loaded=is_loaded)
         files = self._count("SELECT COUNT(*) FROM files")
         return Look(files, found, scan.unsettled, scan.unread, scan.left_out, held_back)
+
+    def _check_state(self) -> None:
+        """Whoever publishes the outbox opens a file anew; what SQLite keeps open may be none."""
+        try:
+            is_there = os.path.samestat(self.state.stat(), self._opened)
+        except OSError:
+            is_there = False
+        if not is_there:
+            raise InvalidSettings(
+                f"{self.state} was removed or replaced: start again, and what it lacks is published"
+            )
 
     def _renew_all(self, scan: "_Scan", *, is_loaded: bool) -> Counter[str]:
         """A sender waits for a transaction at most, and never while files are read."""

@@ -405,6 +405,16 @@ def test_a_state_is_not_published_itself(files, tmp_path):
         assert found.look(is_loaded=False).files == 20
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_a_state_that_is_removed_or_replaced_ends_the_watch(watched, files, tmp_path, other):
+    (tmp_path / "state.db").rename(tmp_path / "away")
+    if other:
+        (tmp_path / "state.db").touch()
+    (files / "1.txt").write_text("other")
+    with pytest.raises(InvalidSettings, match="was removed or replaced: start again"):
+        watched.look()
+
+
 def test_another_hub_set_or_base_has_not_been_loaded(files, tmp_path):
     with closing(Folder(files, BASE, "a", tmp_path / "state.db")) as found:
         assert not found.is_loaded("http://hub")
