@@ -227,6 +227,11 @@ class Sender:
 
     # From any thread ----------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Before a change is taken: if no thread can be started, that is an error and it is not."""
+        if self._thread is None and not self.is_ending:  # or `wake` starts one, and waits for it
+            self.start()
+
     def wake(self) -> None:
         """Note that something waits to be sent."""
         self._bell.ring()

@@ -286,6 +286,22 @@ def test_an_address_with_a_path_too_many_is_told_without_it():
         publisher.publish("a", [])
 
 
+@pytest.mark.parametrize("outbox", [None, "outbox"])
+def test_a_change_that_no_thread_can_send_is_not_taken(outbox, tmp_path, monkeypatch):
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with scripted_hub(accept) as (url, posted):
+        publisher = Publisher(url, outbox=outbox and tmp_path / outbox)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                publisher.updated("a", "1")
+        publisher.updated("a", "2")
+        publisher.close()
+    assert [request.locs for request in posted] == [["2"]]
+
+
 class Away(Protocol):
     """Makes a publisher to a hub that is away."""
 
