@@ -294,7 +294,7 @@ class _Scan:
                 if stat.S_ISDIR(found.st_mode):
                     folders.append(path)
                 else:
-                    yield path, _signature(found)
+                    yield path, signature_of(found)
 
     def _visible(self, folder: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
         try:
@@ -328,9 +328,9 @@ class _Scan:
             return None
         try:
             with open(self._path(path), "rb", opener=_open_at_once) as file:
-                is_same = _signature(os.fstat(file.fileno())) == signature
+                is_same = signature_of(os.fstat(file.fileno())) == signature
                 digest = hashlib.file_digest(file, "sha256").hexdigest() if is_same else ""
-                is_same = is_same and _signature(self._found(path)) == signature
+                is_same = is_same and signature_of(self._found(path)) == signature
         except FileNotFoundError:
             is_same = False
         except OSError as error:
@@ -353,7 +353,7 @@ class _Scan:
             self._note_unread(path, error)
             return None
         is_published = are_folders and stat.S_ISREG(found.st_mode) and self._has_room(path)
-        return _signature(found).inode if is_published else None
+        return signature_of(found).inode if is_published else None
 
     def _found(self, path: bytes) -> os.stat_result:
         return os.stat(self._path(path), follow_symlinks=False)
@@ -383,7 +383,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _signature(found: os.stat_result) -> Signature:
+def signature_of(found: os.stat_result) -> Signature:
     """As SQLite can keep it: some file systems use the highest bit of an inode's number, too."""
     mtime, ctime = (max(-MOST, min(ns, MOST)) for ns in (found.st_mtime_ns, found.st_ctime_ns))
     inode = found.st_ino if found.st_ino <= MOST else found.st_ino - 2**64

@@ -114,8 +114,8 @@ def found_at(monkeypatch: pytest.MonkeyPatch, path: Path, **fields: int) -> None
     def signature(found: os.stat_result) -> folder.Signature:
         return of_system(said if found.st_ino == true.st_ino else found)
 
-    of_system = folder._signature
-    monkeypatch.setattr(folder, "_signature", signature)
+    of_system = folder.signature_of
+    monkeypatch.setattr(folder, "signature_of", signature)
 
 
 def test_a_file_of_the_same_length_and_time_but_other_content_is_published(
