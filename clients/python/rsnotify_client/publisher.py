@@ -134,7 +134,6 @@ class Publisher(ChangeMethods[None]):
             raise PublisherClosed("the publisher is closed: it takes no more changes")
         channel, body = channel_of(set_name, kind), encode(change)
         if self._is_enabled:
-            self._sender.prepare()
             self._store.put(channel, body, cannot_wait)
             self._sender.wake()
 

@@ -227,16 +227,14 @@ class Sender:
 
     # From any thread ----------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Before a change is taken: if no thread can be started, that is an error and it is not."""
-        if self._thread is None and not self.is_ending:  # or `wake` starts one, and waits for it
-            self.start()
-
     def wake(self) -> None:
         """Note that something waits to be sent."""
         self._bell.ring()
         if self._thread is None:
-            self.start()
+            try:
+                self.start()
+            except RuntimeError as error:  # a change is taken by now: whoever repeats it doubles it
+                log.error("%s: what waits is published once one can be started", error)
             if self.is_ending:
                 self._send_last()
 
