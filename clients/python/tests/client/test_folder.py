@@ -6,8 +6,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -238,12 +236,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(
     (files / "1.txt").write_text("other")
     with monkeypatch.context() as patched:
         patched.setattr(folder._Scan, "digest", replaced)
-        writer = threading.Timer(5, lambda: (files / "1.txt").write_bytes(b""))
-        writer.start()
-        began = time.monotonic()
-        assert watched.look().unsettled == ["1.txt"]
-        writer.cancel()
-    assert time.monotonic() - began < 4
+        assert watched.look().unsettled == ["1.txt"]  # nobody ever writes to the pipe
     assert watched.look().left_out == ["1.txt is no file"]
     assert told(tmp_path) == [("deleted", "/1.txt")]
 
