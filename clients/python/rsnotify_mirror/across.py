@@ -5,9 +5,7 @@ copy has a name of its own until it is whole and on the disk: so two that are on
 place never meet. Folders are held open: what others close or remove is not mixed up with them.
 """
 
-import errno
 import os
-import stat
 from contextlib import ExitStack, suppress
 from secrets import token_hex
 from threading import Event
@@ -17,7 +15,6 @@ from rsnotify_mirror.paths import OURS
 BESIDE = f"{OURS}-part"  # what a file is called beside its place, or what that begins with
 PIECE_BYTES = 1 << 20
 SYNCED_BYTES = 64 << 20  # the disk has to have them then: a copy that is given up ends soon
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would block
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -28,15 +25,14 @@ def name_beside() -> str:
 class FileCopy:
     """One file on its way; to be closed in any case."""
 
-    def __init__(self, source: int, name: str, folder: int, aside: str) -> None:
+    def __init__(self, old: int, folder: int, aside: str) -> None:
+        """Of a file that is open, and is closed here."""
         self._aside = aside
         self._is_given_up = Event()
         with ExitStack() as opened:
-            self._old = os.open(name, _READ, dir_fd=source)
-            opened.callback(os.close, self._old)
-            self._of = os.fstat(self._old)
-            if not stat.S_ISREG(self._of.st_mode):
-                raise OSError(errno.EINVAL, "what stands there is no file: remove it")
+            self._old = old
+            opened.callback(os.close, old)
+            self._of = os.fstat(old)
             self._folder = os.dup(folder)
             opened.callback(os.close, self._folder)
             self._new = os.open(aside, _WRITE, 0o666, dir_fd=folder)  # last: it would be left

@@ -164,7 +164,7 @@ class Disk:
         def begun() -> FileCopy:
             folder, _ = other._at(new, create=True)
             with _held_open(folder) as held:
-                return FileCopy(*self._at(path), held, aside)
+                return FileCopy(_opened_file(*self._at(path)), held, aside)
 
         self._note(aside, other, new)
         try:
