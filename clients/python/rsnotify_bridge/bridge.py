@@ -16,7 +16,7 @@ from functools import partial
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
 from rsnotify_bridge.comparison import StateComparison
-from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
+from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched, decode
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     RELEASE,
@@ -24,6 +24,7 @@ from rsnotify_bridge.rules import (
     has_slipped,
     held_back,
     is_from,
+    is_outdated,
     key_of,
     next_interval,
     spread,
@@ -441,6 +442,8 @@ class Bridge:
     async def _take(self, piece: Piece) -> None:
         self.state.facts.via = self._adapter.via if self._adapter else ""
         entries = self._ours(piece).entries
+        if self._adapter is not None and self._adapter.is_partial:
+            entries = self._without_undone(entries)
         gone = [key for key, change in entries if change.change == "deleted"]
         held = self._held_of(gone) if gone else set()
         kept = [each for each in entries if each[1].change != "deleted" or each[0] not in held]
@@ -448,6 +451,16 @@ class Bridge:
         if self.state.facts.held is not None and not self.state.held():
             self.state.facts.held = None  # the Source has them again
         await self._publish()
+
+    def _without_undone(self, entries: list[tuple[str, Change]]) -> list[tuple[str, Change]]:
+        """A feed keeps its tombstones: one that is older than what is known was taken back."""
+        gone = [key for key, change in entries if change.change == "deleted"]
+        known = {key: decode(row.body) for key, row in self.state.find(gone).items()}
+        return [
+            (key, change)
+            for key, change in entries
+            if change.change != "deleted" or not is_outdated(change, known.get(key), time.time())
+        ]
 
     def _held_of(self, keys: Sequence[str]) -> set[str]:
         """Those of a look's deletions that are too many to be believed."""

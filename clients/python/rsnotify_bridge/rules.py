@@ -22,7 +22,7 @@ from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed
-from rsnotify_client.moments import CLOCK_SECONDS, exact
+from rsnotify_client.moments import CLOCK_SECONDS, exact, is_ahead
 from rsnotify_client.notification import position_of
 from rsnotify_client.provenance import VIA, own_links, with_via
 
@@ -104,6 +104,17 @@ def _later(before: str | None, after: str | None) -> int:
     if old is None or new is None:
         return 0
     return (new > old) - (new < old)
+
+
+def is_outdated(change: Change, known: Change | None, now: float) -> bool:
+    """Whether what is known of the resource came after a change that a feed still has.
+
+    A time that is yet to come proves nothing.
+    """
+    if known is None:
+        return False
+    before, after = (each.datetime or each.lastmod for each in (change, known))
+    return _later(before, after) > 0 and not is_ahead(after, now)
 
 
 def newest(descriptions: Iterable[Change]) -> Change | None:

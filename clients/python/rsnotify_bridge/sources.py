@@ -30,7 +30,7 @@ from rsnotify_bridge.feeds import (
 from rsnotify_bridge.markup import PAGE_BYTES
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import LocRule, changes_of
+from rsnotify_bridge.rules import LocRule, changes_of, is_outdated
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
@@ -461,9 +461,12 @@ def _reaches(page: FeedPage, cursor: Position | None) -> bool:
 
 
 def _last_of_each(entries: Entries) -> Entries:
-    """Of several entries of one resource the newest counts."""
-    last: dict[str, Change] = {}
+    """Of several entries of one resource the newest counts, wherever it stands: of one moment, or
+    without a time, the one that the feed has as the newer one."""
+    last, now = dict[str, Change](), time()
     for key, change in entries:
+        if is_outdated(change, last.get(key), now):
+            continue
         last.pop(key, None)  # it takes the place of the newest
         last[key] = change
     return [*last.items()]

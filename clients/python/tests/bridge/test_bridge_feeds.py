@@ -65,6 +65,51 @@ async def test_tombstones_delete(source, bridging):
     assert bridging.told() == [("deleted", "b")]
 
 
+def tombstone(source: Source, name: str, day: int) -> bytes:
+    when = (DAY + timedelta(days=day)).isoformat()
+    at = 'xmlns:at="http://purl.org/atompub/tombstones/1.0"'
+    return f'<at:deleted-entry {at} ref="{source.loc(name)}" when="{when}"/>'.encode()
+
+
+async def test_a_tombstone_counts_until_the_entry_is_there_again(source, bridging):
+    """As RFC 6721 has it, the tombstones stand before all entries."""
+    source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    stone = tombstone(source, "b", 2) + b"<entry>"
+    for entries in ((("c", 3), ("a", 0)), (("b", 5), ("c", 3), ("a", 0))):
+        source.documents["/feed"] = feed(source, *entries).replace(b"<entry>", stone, 1)
+        await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("created", "c"), ("deleted", "b"), ("created", "b")]
+
+
+async def test_a_tombstone_of_an_entry_that_came_back_and_left_the_feed_deletes_nothing(
+    source, bridging
+):
+    source.documents["/feed"] = feed(source, ("b", 3), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    body = feed(source, ("c", 4), ("a", 0))
+    source.documents["/feed"] = body.replace(b"<entry>", tombstone(source, "b", 2) + b"<entry>", 1)
+    await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("created", "c")]
+
+
+async def test_an_entry_of_the_next_century_is_deleted_by_a_tombstone_of_today(source, bridging):
+    source.documents["/feed"] = feed(source, ("b", 40_000), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    body = feed(source, ("a", 0))
+    source.documents["/feed"] = body.replace(b"<entry>", tombstone(source, "b", 2) + b"<entry>", 1)
+    await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("deleted", "b")]
+
+
+async def test_of_two_entries_of_one_resource_the_newer_counts_wherever_it_stands(source, bridging):
+    source.documents["/feed"] = feed(source, ("a", 0))
+    await bridging.once(source.loc("feed"))
+    source.documents["/feed"] = feed(source, ("a", 0), ("a", 3))
+    await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("updated", "a")]
+
+
 async def test_what_leaves_a_feed_that_is_complete_is_gone(source, bridging):
     def complete(*entries: tuple[str, int]) -> bytes:
         mark = b'<fh:complete xmlns:fh="http://purl.org/syndication/history/1.0"/><entry>'
