@@ -446,7 +446,7 @@ class FeedSource(SourceAdapter):
     async def _fetched(self, url: str, known: Tag) -> tuple[FeedPage, Tag]:
         """A page, whole; `Unchanged` if it is the one that is known."""
         async with self.web.ask(url, headers=ACCEPT | known.condition) as answer:
-            check_status(url, answer)
+            check_status(url, answer, known.condition)
             data = await answer.read(PAGE_BYTES + 1)
             if len(data) > PAGE_BYTES:
                 raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")

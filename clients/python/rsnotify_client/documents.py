@@ -28,6 +28,7 @@ from rsnotify_client.web import (
     unpacked,
 )
 
+HEADERS = {"Accept": XML_FIRST, "Accept-Encoding": "gzip"}
 WRONG_QUESTION = 400  # a hub says what is wrong with it
 DETAIL_BYTES = 64 * 1024
 MAX_PAGES = 10_000
@@ -183,10 +184,11 @@ class RemoteDocument:
         has_more = True
         while has_more:
             self._stream, url = DocumentStream(), self._pages.url
-            async with self._web.ask(url, headers=self._headers()) as answer:
+            condition = self._known.condition if self._known and not self.pages else {}
+            async with self._web.ask(url, headers=HEADERS | condition) as answer:
                 if answer.status == WRONG_QUESTION:
                     raise refused(url, answer.status, detail_of(await answer.read(DETAIL_BYTES)))
-                check_status(url, answer)
+                check_status(url, answer, condition)
                 if not self.pages:
                     self.modified = answer.headers.get("last-modified")
                     self.now = max(time(), date_seconds(answer.headers.get("date")) or 0.0)
@@ -195,10 +197,6 @@ class RemoteDocument:
                         self._pages.check(self._stream.head)
                         yield entries
                 has_more = self._turn_page(answer)
-
-    def _headers(self) -> dict[str, str]:
-        condition = self._known.condition if self._known and not self.pages else {}
-        return {"Accept": XML_FIRST, "Accept-Encoding": "gzip"} | condition
 
     def _turn_page(self, answer: Reply) -> bool:
         """Go to the next page; False if there is none."""

@@ -358,9 +358,11 @@ def too_often_redirected(url: str) -> Refused:
     return Refused(f"{url} is redirected more than {REDIRECTS} times")
 
 
-def check_status(url: str, answer: Reply | Answer) -> None:
-    """Raise unless there is something to read."""
-    if answer.status == 304:
+def check_status(
+    url: str, answer: Reply | Answer, condition: Mapping[str, str] | None = None
+) -> None:
+    """Raise unless there is something to read: `Unchanged` only if that was the condition."""
+    if answer.status == 304 and condition:
         raise Unchanged
     if answer.status in AGAIN:
         raise again(url, answer)
@@ -380,6 +382,7 @@ def refused(
 ) -> Refused:
     """The error for an answer: what it means, and what to do."""
     advice = {
+        304: "the answer was 304, unchanged, though nobody asked for that: look at its cache",
         401: _wanted(challenge),
         403: f"it may not be read: give a token {THAT_MAY_READ}",
         404: "there is nothing at this address: look whether it is right",

@@ -193,8 +193,9 @@ async def _ask_one(
     have, now = row.have or Have(), hashlib.sha256()
     try:
         with disk.open_file(row.path) as file:
-            async with web.ask(wanted.loc, headers=condition_of(have)) as answer:
-                check_status(wanted.loc, answer)
+            condition = condition_of(have)
+            async with web.ask(wanted.loc, headers=condition) as answer:
+                check_status(wanted.loc, answer, condition)
                 async for piece in answer.pieces():
                     now.update(piece)
             held = await asyncio.to_thread(_digest, file, hashlib.sha256)

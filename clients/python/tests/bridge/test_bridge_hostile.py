@@ -78,6 +78,29 @@ async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(source, bridg
     assert (bridging.told(), bridging.count()) == ([], 1)
 
 
+@pytest.mark.parametrize("path", ["map.xml", "part.xml", "older"])
+async def test_what_is_called_unchanged_though_nobody_knows_it_was_not_read(source, bridging, path):
+    part = f"<sitemap><loc>{source.loc('part.xml')}</loc></sitemap>"
+    source.documents |= {
+        "/map.xml": f"<sitemapindex {NS}>{part}</sitemapindex>".encode(),
+        "/part.xml": GOOD.encode(),
+        "/feed": b"<feed><link rel='next' href='older'/></feed>",
+    }
+    asked = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        is_found = path == "map.xml" and asked == 1  # what it is, and then to read it
+        body = source.documents["/map.xml"]
+        return web.Response(body=body) if is_found else web.Response(status=304)
+
+    source.handlers[f"/{path}"] = handler
+    facts = await bridging.once(source.loc("feed" if path == "older" else "map.xml"))
+    assert "304, unchanged" in (facts.error or "")
+    assert not facts.is_read
+
+
 DAMAGE = {
     "other bytes": (None, "file is not a database"),
     "another version": ("PRAGMA user_version = 99", "was written by another version"),
