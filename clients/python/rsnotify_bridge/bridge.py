@@ -30,7 +30,14 @@ from rsnotify_bridge.rules import (
     spread,
     with_entry,
 )
-from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
+from rsnotify_bridge.sources import (
+    AGAIN_SECONDS,
+    MOVING,
+    Piece,
+    SourceAdapter,
+    SourceGap,
+    is_another,
+)
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import HUB_BACKOFF
@@ -46,6 +53,11 @@ log = logging.getLogger(__name__)
 DELETED_AT_ONCE = 100  # of those that were asked for, and are gone
 HUB_SECONDS, BEAT_SECONDS = 60.0, 10.0
 REFUSED = frozenset({400, 409, 413, 422})
+
+ANOTHER = (
+    "at {} was read before: {}; what is found there now is another Source: {}; try again later, or "
+    "begin with another --state file if that is meant"
+)
 
 Take = Callable[[Piece], object]
 """Where a reading hands each piece of a state."""
@@ -169,10 +181,14 @@ class Bridge:
         """Find how the Source is followed, and how the set is called."""
         source = self._options.source
         with of_known(source, [source] if self.state.facts.is_read else []):
-            self._adapter = adapter = await self._find()
+            adapter = await self._find()
+        facts, how = self.state.facts, f"{adapter.kind}: {adapter.how()}"
+        by_site = adapter.by_site and facts.by_site is False
+        if facts.is_read and is_another(facts.how, how, by_site=by_site):
+            raise TryAgain(ANOTHER.format(self._options.name, facts.how, how))
         await self._target.prepare()
         self._homes = await self._target.homes()
-        self.state.facts.how = f"{adapter.kind}: {adapter.how()}"
+        facts.how, facts.by_site, self._adapter = how, adapter.by_site, adapter
         return adapter
 
     @property

@@ -80,6 +80,7 @@ class Facts(msgspec.Struct):
     """How one bridge is, as it was known last."""
 
     how: str = ""  # it is followed
+    by_site: bool | None = None  # whether its site led to it; None: that was not recorded yet
     via: str = ""  # the Source's own address
     cursor: str | None = None
     is_read: bool = False  # the whole state was read once
@@ -205,7 +206,7 @@ class BridgeStore:
         if not found or others:
             why = f"there is one from {new} already" if found else f"none is from {old}"
             raise InvalidSettings(f"{self.path}: of the bridges to {set_name} {why}")
-        facts = replace(found[0].facts, at=None, compared_at=None, via="")
+        facts = replace(found[0].facts, at=None, compared_at=None, via="", how="")
         update = "UPDATE bridge SET source = ?, parts = x'80', facts = ? WHERE id = ?"
         self.database.execute(update, (new, msgspec.json.encode(facts), found[0].id))
 

@@ -96,6 +96,7 @@ class SourceAdapter:
     """What all kinds have in common. What a reading had to leave out is in `skipped`."""
 
     kind = ""
+    by_site = False  # nothing at its address led to it: its site offers it
     via = ""  # the Source's own address, for those that came from nowhere else
     has_changes = False
     is_live = False
@@ -207,6 +208,7 @@ class ListedSource(SourceAdapter):
 
     def __init__(self, web: PoliteWeb, offered: Capabilities) -> None:
         super().__init__(web)
+        self.by_site = offered.by_site
         self.offered = offered
         self.via = offered.url
         self._timeline = Timeline()  # it knows what was read at its very end
@@ -549,6 +551,23 @@ class OaiSource(SourceAdapter):
 
 
 # --- what answers at an address -------------------------------------------------------------------
+
+BY_NAMES = (FEED.name, ACTIVITIES.name, OaiSource.kind)
+"""Kinds with ways of their own to name resources; all others list them by their addresses."""
+
+
+def is_another(before: str, now: str, *, by_site: bool) -> bool:
+    """Whether something else is found than what was followed until now, as `how` says it, perhaps
+    because a page in HTML has come instead.
+
+    What it lists would be published as new, and what was known would be missing. Lists come and go:
+    others are another Source only where the site offers them and nothing at the address leads to
+    them any more.
+    """
+    if not before or now == before:
+        return False
+    kinds = {how.partition(":")[0] for how in (before, now)}
+    return by_site or (len(kinds) > 1 and not kinds.isdisjoint(BY_NAMES))
 
 
 async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:

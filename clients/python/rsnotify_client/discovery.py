@@ -106,6 +106,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     socket: str | None = None
     repeated: str | None = None  # capabilities of which there are several documents
     other_sitemaps: tuple[str, ...] = ()  # of a site whose robots.txt names several, for one state
+    by_site: bool = False  # nothing at the address led to it: its site offers it
 
     @property
     def doubt(self) -> str | None:
@@ -127,6 +128,7 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
     are_descriptions: bool = False  # those that an index names, instead of sets
     missing: str | None = None  # an address that is not there, and what it answers
     other_sitemaps: tuple[str, ...] = ()  # besides the one that is next
+    by_site: bool = False  # by the well-known URI, or robots.txt
 
 
 # Deciding ---------------------------------------------------------------------------------------
@@ -258,11 +260,14 @@ async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
     """Where the links from an address lead in the end: to a Source, or to several sets."""
     begun, missing = url, None
     others: tuple[str, ...] = ()
+    by_site = False
     for _ in range(steps):
         step = await one_step(web, url)
         missing, others = missing or step.missing, others or step.other_sitemaps
+        by_site |= step.by_site
         if step.next is None:
             found = step.found and _with_others(step.found, others)
+            found = found and msgspec.structs.replace(found, by_site=by_site)
             return msgspec.structs.replace(step, found=found, missing=missing)
         url = step.next
     raise Refused(f"the links from {begun} lead in a circle, never to a Capability List")
@@ -411,7 +416,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
         return DiscoveryStep(next=joined(page.url, link))
     described = await web.page(joined(url, WELL_KNOWN))
     if described.status == 200 and (found := _read(described)) is not None:
-        return found
+        return msgspec.structs.replace(found, by_site=True)
     robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
         if len(maps) > MAX_SITEMAPS:
@@ -419,7 +424,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
                 f"{robots.url} names more than {MAX_SITEMAPS:,} sitemaps: give one of them"
             )
         first, *others = (joined(url, each) for each in maps)
-        return DiscoveryStep(next=first, other_sitemaps=tuple(others))
+        return DiscoveryStep(next=first, other_sitemaps=tuple(others), by_site=True)
     _check_right(web, url, page)
     _check_right(web, described.url, described)
     raise _nothing_found(url, page, described, robots)

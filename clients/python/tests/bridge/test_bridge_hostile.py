@@ -14,6 +14,7 @@ from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
 from rsnotify_client.web import Refused
+from tests.support.repositories import Repository
 from tests.support.running import until
 from tests.support.sources import Handler, Source
 
@@ -99,6 +100,38 @@ async def test_what_is_called_unchanged_though_nobody_knows_it_was_not_read(sour
     facts = await bridging.once(source.loc("feed" if path == "older" else "map.xml"))
     assert "304, unchanged" in (facts.error or "")
     assert not facts.is_read
+
+
+@pytest.mark.parametrize("what", ["feed", "oai", "map", "page"])
+@pytest.mark.parametrize("status", [200, 404])
+async def test_what_a_site_offers_besides_is_not_taken_for_a_source_that_is_known(
+    bridging, what, status
+):
+    bridging.set_name = f"{what}{status}"
+    bridging.hub.add_set(bridging.set_name)
+    async with Source() as source:
+        repository = Repository(source.loc("oai"))
+        repository.put(1)
+        source.handlers["/oai"] = repository.handler
+        link = '<html><link rel="resourcesync" href="capabilitylist.xml"></html>'
+        source.answer("/page", link, content_type="text/html")
+        source.list_resources()
+        entry = f"<entry><id>{source.loc('a')}</id></entry>"
+        source.documents["/feed"] = f"<feed>{entry}</feed>".encode()
+        source.documents["/map"] = GOOD.encode()
+        source.documents["/robots.txt"] = f"Sitemap: {source.loc('others.xml')}".encode()
+        source.documents["/others.xml"] = GOOD.replace("/a<", "/b<").encode()
+        before = await bridging.once(source.loc(what))
+        assert before.is_well
+        handler = source.handlers.pop(f"/{what}", None)
+        source.answer(f"/{what}", "<html>down</html>", status=status, content_type="text/html")
+        facts = await bridging.once(source.loc(what))
+        assert "what is found there now is another Source" in (facts.error or "")
+        assert (facts.held, bridging.told()) == (None, [])
+        del source.handlers[f"/{what}"]
+        if handler is not None:
+            source.handlers[f"/{what}"] = handler
+        assert (await bridging.once(source.loc(what))).is_well
 
 
 DAMAGE = {
