@@ -22,9 +22,8 @@
 -- {0}.
 
 local answers, at, appended, shards = {}, 12, false, {}
-local sizes = redis.call('HMGET', KEYS[7], 'counted', 'grown')
-local taken = tonumber(sizes[1] or 0) + tonumber(sizes[2] or 0) -- by the set, before this call
-local is_to_be_counted = not sizes[1]
+local taken = (counted or 0) + grown_before -- by the set, before this call
+local is_to_be_counted = not counted
 
 -- A Source's own time counts unless it lies in the future, more than a second behind, or before the
 -- moment in which the caller found this Redis: a position before that may be one that was lost.
@@ -154,4 +153,4 @@ if is_stored and #known_of_call == 0 then
   redis.call('SET', call_key, ARGV[9] .. ';' .. table.concat(without_key, ';'), 'EX', ARGV[10])
 end
 if appended or gap > 0 then finish(shards) end
-return {answers, gap, is_to_be_counted and -1 or tonumber(sizes[2] or 0) + grown}
+return {answers, gap, is_to_be_counted and -1 or grown_before + grown}

@@ -26,7 +26,8 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first', 'load', 'gaps', 'says_former', 'tombstones')
+  'changed', 'created', 'head', 'first', 'load', 'gaps', 'says_former', 'tombstones', 'newest',
+  'counted', 'grown', 'keys')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -48,6 +49,10 @@ local mark = string.sub(ARGV[1], -6)
 local found_at = tonumber(ARGV[7])
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 local grown, remembered_keys = 0, 0 -- by this call
+-- What the set takes stands in this record, or in that of the set's change journal.
+local of_set, has_own_sizes = {record[14], record[15], record[16], record[6]}, KEYS[7] == channel
+if not has_own_sizes then of_set = redis.call('HMGET', KEYS[7], 'counted', 'grown', 'keys', 'created') end
+local counted, grown_before, keys_before = of_set[1] and tonumber(of_set[1]), tonumber(of_set[2] or 0), tonumber(of_set[3] or 0)
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
 local function digits(number) return string.format('%.0f', number) end
@@ -69,11 +74,13 @@ local function expect_shards(kinds, first, count)
   end
 end
 
+local has_stream = false -- as far as `damage` has seen
 local function damage(kinds)
   kinds[stream], kinds[windows] = 'stream', 'zset'
   if load then kinds[KEYS[6]] = 'set' end
   for key, kind in pairs(kinds) do
     local found = redis.call('TYPE', key).ok
+    has_stream = has_stream or found == 'stream'
     if found ~= 'none' and found ~= kind then
       return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ' instead of a ' .. kind)
     end
@@ -233,14 +240,12 @@ end
 
 local function finish(shards)
   write_state(shards)
+  local sizes = {'grown', digits(grown_before + grown), 'keys', digits(keys_before + remembered_keys)}
   redis.call('HSET', channel, 'last', digits(last), 'head', digits(head), 'changed', digits(changed),
     'latest', record[7], -- where the newest notification begins
-    'window_from', digits(window_from), 'window_count', window_count,
-    'window_bytes', digits(window_bytes), 'newest', digits(head) .. ':' .. mark)
-  if grown > 0 and redis.call('HEXISTS', KEYS[7], 'created') == 1 then
-    redis.call('HINCRBY', KEYS[7], 'grown', digits(grown))
-    if remembered_keys > 0 then redis.call('HINCRBY', KEYS[7], 'keys', remembered_keys) end
-  end
+    'window_from', digits(window_from), 'window_count', window_count, 'window_bytes', digits(window_bytes),
+    'newest', digits(head) .. ':' .. mark, unpack(has_own_sizes and sizes or {}))
+  if not has_own_sizes and of_set[4] then redis.call('HSET', KEYS[7], unpack(sizes)) end
   if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head)) end
 end
 
@@ -252,7 +257,9 @@ local function has_lost()
   if given > last then return true end
   for position, known in string.gmatch(ARGV[6], ' (%d+):(%S*)') do
     local at = tonumber(position)
-    if at > math.max(first, newest_gap) then
+    -- The record says so, and was written together with the stream.
+    local is_newest = has_stream and position .. ':' .. known == record[13]
+    if at > math.max(first, newest_gap) and not is_newest then
       local row = redis.call('XRANGE', stream, stream_id(at), stream_id(at))[1]
       if not row or string.sub(row[2][1], 1, 6) ~= known then return true end
     end

@@ -119,6 +119,18 @@ async def test_what_is_left_stays_where_it_is_and_a_gap_comes_behind_it(hub, cli
     assert left[-1][0] < after.from_ < after.until
 
 
+@pytest.mark.parametrize("appends", ["this process", "another one before it"])
+async def test_a_stream_that_is_gone_is_missed_though_its_record_names_its_newest(
+    hub, client, appends
+):
+    await hub.publish(CHANNEL, submission("lost"))
+    await client.delete(keys.stream(CHANNEL))
+    if appends != "this process":
+        await (await started(client)).publish(CHANNEL, submission("new"))
+    after = await hub.publish(CHANNEL, submission("after"))
+    assert await gaps(client) == [after.from_]
+
+
 async def test_a_gap_is_left_although_nothing_is_published(hub, client, losing):
     async with losing:
         lost = await hub.publish(CHANNEL, submission("lost"))
