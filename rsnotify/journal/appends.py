@@ -15,7 +15,7 @@ import logging
 import secrets
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count, islice
 from time import monotonic
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from rsnotify.coordination import keys
 from rsnotify.coordination.bell import ring_at
 from rsnotify.errors import KeysMoving, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.journal.call import Append, AppendCall, Appended
+from rsnotify.journal.call import Append, AppendCall, Appended, told_to_nobody
 from rsnotify.journal.submission import ENTRIES_BYTES, Submission
 from rsnotify.journal.usage import Usage
 from rsnotify.journal.witness import Gaps, Witness
@@ -122,8 +122,12 @@ class Appends:
         window: tuple[int, int, int],
         usage: Usage,
         limits: AppendLimits = APPEND_LIMITS,
+        *,
+        is_alone: bool = False,
     ) -> None:
+        """`is_alone`: there is no other process on this Redis that would hear the bell."""
         self._client = client
+        self._bell_of_call = "" if is_alone or client.confirms else keys.BELL
         self._limits = limits
         self._usage = usage
         self._window = window
@@ -145,16 +149,21 @@ class Appends:
         submission: Submission,
         witness: Witness | None = None,
         max_bytes: int = 0,
+        when_stored: Callable[[Appended], None] = told_to_nobody,
     ) -> Appended:
         """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
-        that is 0. If the journal lacks what the witness knows, that is said in the same step."""
+        that is 0. If the journal lacks what the witness knows, that is said in the same step.
+
+        `when_stored` is called before this returns, and also where it is cancelled, or answered
+        that nobody knows: the journal has the changes then, and readers are told of them.
+        """
         witness = witness or Witness(Position(0))
         if self.waiting_bytes > self._limits.waiting_bytes:
             self._require_share(self._lane_of(channel).waiting.get(channel))
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
-        append = Append(channel, submission, size, max_bytes, witness, began, answer)
+        append = Append(channel, submission, size, max_bytes, witness, began, answer, when_stored)
         loop = asyncio.get_running_loop()
         patience = loop.call_later(self._limits.answer_seconds, append.give_up)
         self._enqueue(append)
@@ -243,7 +252,7 @@ class Appends:
         ]
         is_alone = len(calls) == 1 and len(calls[0].appends) == 1
         try:
-            bell = "" if self._client.confirms else keys.BELL
+            bell = self._bell_of_call
             commands = [call.command(self._window, bell, self.found_at) for call in calls]
             *replies, version = await self._run(commands)
             if self._client.confirms:

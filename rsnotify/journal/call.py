@@ -8,7 +8,7 @@ Nothing here waits: `appends` decides what goes together, and sends it.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -53,6 +53,10 @@ class Appended(msgspec.Struct, frozen=True):
         return Interval(self.from_, self.until)
 
 
+def told_to_nobody(_: Appended) -> None:
+    """Nobody follows what is stored."""
+
+
 class Append(msgspec.Struct, eq=False):
     """An append, until it is answered."""
 
@@ -63,6 +67,7 @@ class Append(msgspec.Struct, eq=False):
     witness: Witness  # of the channel, in this process
     began: float
     answer: asyncio.Future[Appended]
+    when_stored: Callable[[Appended], None] = told_to_nobody  # also if nobody awaits the answer
     is_taken: bool = False  # into a round: Redis may have it
 
     def give_up(self) -> None:
@@ -93,12 +98,12 @@ class Append(msgspec.Struct, eq=False):
             self.witness.note_change(end, mark)
         else:
             self.witness.note_given(end)
+        is_repeated = bool(is_repeated)
+        rows = _rows(self.submission.fragments, until, *more, is_repeated=is_repeated)
+        stored = Appended(Position(from_), end, is_repeated, version, rows, mark, is_alone)
+        asyncio.get_running_loop().call_soon(self.when_stored, stored)
         if not self.answer.done():
-            is_repeated = bool(is_repeated)
-            rows = _rows(self.submission.fragments, until, *more, is_repeated=is_repeated)
-            self.answer.set_result(
-                Appended(Position(from_), end, is_repeated, version, rows, mark, is_alone)
-            )
+            self.answer.set_result(stored)
 
 
 class AppendCall:
@@ -145,6 +150,10 @@ class AppendCall:
         if gap:
             self.gap = Position(gap)
             self._witness.note_gap(self.gap)
+            at_its_end = Appended(
+                self.gap, self.gap, is_repeated=True, sets_version=version, rows=()
+            )
+            asyncio.get_running_loop().call_soon(self.appends[-1].when_stored, at_its_end)
         self._witness.note_found(self._evidence.changes)
 
     def message(self, reply: object) -> str | None:

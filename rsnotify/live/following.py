@@ -1,8 +1,8 @@
 """Follows all journals and pushes what is new to the feeds.
 
 The bell and the clock wake `Following`; without the bell it is only slower, for `Checking` finds
-what was missed. What this process has appended itself is pushed from memory (`appended`), and not
-when its own message of the bell comes back.
+what was missed. What this process has appended itself is pushed from memory (`appended`): its own
+messages of the bell are for the others.
 """
 
 import asyncio
@@ -34,7 +34,6 @@ from rsnotify.sets.records import KnownSets
 log = logging.getLogger(__name__)
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
-OWN_MESSAGE_SECONDS = 0.2  # before it is looked at whether our own append was pushed
 
 HearOfToken = Callable[[str, str], None]
 """Called with what was done to a token, of `TOKEN_ACTS`, and with the token's key."""
@@ -67,8 +66,6 @@ class Following:
         self._sets = sets
         self._feeds = feeds
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
-        self._own_heard: dict[str, tuple[str, str]] = {}  # by journal: its head, with the mark
-        self._own_older: dict[str, tuple[str, str]] = {}  # heard before it was looked last
         self._has_read = asyncio.Condition()  # notified after each reading
         self._base_url = base_url
         self._hear_of_token = hear_of_token
@@ -111,26 +108,9 @@ class Following:
         process, _, mark = who.partition(":")
         if name in TOKEN_ACTS:
             self._hear_of_token(name, rest)
-        elif process == self.process:
-            self._hear_own(name, head, mark)
-        elif not self._note_unread(name, head, mark):
+        elif process != self.process and not self._note_unread(name, head, mark):
             self._checking.note_sets_changed()
             self._feeds.woken.set()
-
-    def _hear_own(self, name: str, head: str, mark: str) -> None:
-        """As a rule, readers are notified at once of what was appended here. If the Source has gone
-        meanwhile, nobody has notified them: the newest message of each journal is looked at, once
-        it is `OWN_MESSAGE_SECONDS` old, and before it is twice as old."""
-        if not self._own_heard and not self._own_older:
-            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._look_at_own)
-        self._own_heard[name] = head, mark
-
-    def _look_at_own(self) -> None:
-        old_enough, self._own_older, self._own_heard = self._own_older, self._own_heard, {}
-        if self._own_older:
-            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._look_at_own)
-        for name, (head, mark) in old_enough.items():
-            self._note_unread(name, head, mark)
 
     def _note_unread(self, name: str, head: str, mark: str) -> bool:
         """The channel's journal ends there; False if that is no channel, or no position."""

@@ -6,6 +6,7 @@ Publishing never waits for a reader.
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
@@ -103,8 +104,8 @@ class Journals:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
         max_bytes = self.max_bytes(channel.set_name) if is_limited else 0
-        stored = await self._journal.append(channel, submission, feed.witness, max_bytes)
-        self.following.appended(feed, stored)
+        tell = partial(self.following.appended, feed)
+        stored = await self._journal.append(channel, submission, feed.witness, max_bytes, tell)
         return stored.interval
 
     async def publish_each(

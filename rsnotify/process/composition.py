@@ -86,7 +86,9 @@ class Composition:
         *,
         port: int = 0,
         machine: Machine | None = None,
+        is_alone: bool = False,
     ) -> None:
+        """`is_alone`: no other hub process uses this Redis."""
         self.settings = settings
         self._redis_url = redis_url
         self._own_url = base_url
@@ -96,7 +98,8 @@ class Composition:
         self._identity = Identity(f"{host}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
         self.view_answers = ViewAnswers()
-        self.stores = Stores(settings, redis_url, f"{host}:{self._machine.process_id()}")
+        process = f"{host}:{self._machine.process_id()}"
+        self.stores = Stores(settings, redis_url, process, is_alone=is_alone)
         self._jwts = _jwts_of(settings)
         self.access = Access(
             self.stores.tokens,
@@ -333,7 +336,7 @@ def _jwts_of(settings: Settings) -> "Jwts | None":
 class Stores:
     """What a hub process keeps in Redis: one object for each subject, on two connections."""
 
-    def __init__(self, settings: Settings, redis_url: str, process: str) -> None:
+    def __init__(self, settings: Settings, redis_url: str, process: str, *, is_alone: bool) -> None:
         self._bells: list[Bell] = []
         replicas = replicas_of(settings, redis_url)
         self._client = connect(redis_url, replicas=replicas)
@@ -343,6 +346,7 @@ class Stores:
             self.publishing_client,
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,
+            is_alone=is_alone,
         )
         self.tokens = Tokens(self._client)  # strangers may have any number looked up
         self.sets = Sets(self._client)

@@ -27,7 +27,7 @@ from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.process.embedded_redis.server import Patience, restart_delay_seconds
 from rsnotify.process.engine import Engine
 from rsnotify.resourcesync.notification import ChannelName
-from tests.support.running import PATIENT_SECONDS
+from tests.support.running import PATIENT_SECONDS, RunningHub
 
 OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
 NOWHERE = "/nowhere"
@@ -609,3 +609,20 @@ async def test_a_large_log_is_put_aside(data):
     written(data / "redis.log", "what happened long ago\n")
     async with EmbeddedRedis(data, log_bytes=10):
         assert (data / "redis.log.1").read_text() == "what happened long ago\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_hub_rings_the_bell_only_if_another_process_may_hear_it(tmp_path, workers):
+    async with RunningHub(tmp_path / "data", "--workers", str(workers)) as hub:
+        client = redis.Redis(unix_socket_path=str(tmp_path / "data" / "redis.sock"))
+        async with client, client.pubsub() as listening:
+            await listening.subscribe(keys.BELL)
+            assert (await listening.get_message(timeout=PATIENT_SECONDS))["type"] == "subscribe"
+            await hub.publish("http://example.com/1")
+            await client.publish(keys.BELL, "the end")
+            heard = []
+            while b"the end" not in heard:
+                if message := await listening.get_message(timeout=PATIENT_SECONDS):
+                    heard.append(message["data"])
+        rung = [each for each in heard if each.startswith(b"dataset1/change ")]
+        assert len(rung) == workers - 1

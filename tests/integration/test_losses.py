@@ -307,6 +307,24 @@ async def test_every_reader_of_every_process_is_told_at_once(hub, client, losing
     assert [(told(peer), peer.closed) for peer in new] == [([], None)] * 2
 
 
+async def test_a_repeated_append_that_finds_a_loss_tells_the_readers_of_its_hub(
+    hub, client, losing
+):
+    """Nobody else tells this process: its own message of the bell is for the others."""
+    known = submission("1", key="k")
+    await hub.publish(CHANNEL, known)
+    readers = Readers(hub)
+    async with losing:
+        await hub.publish(CHANNEL, submission("lost"))
+        peer = readers.join()
+    await hub.publish(CHANNEL, known)
+    (gap,) = await gaps(client)
+    assert hub.feed(CHANNEL).known_head == gap, "it is to be read"
+    await hub.following.read_new()
+    await readers.settle()
+    assert peer.closed == 4410
+
+
 async def test_a_process_that_follows_finds_the_loss_before_it_goes_on(hub, client, losing):
     """It hears of a change that a process has appended that knew nothing: its own readers get that,
     since it is before the gap, and are told."""

@@ -8,6 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
+from rsnotify.errors import Unanswered
+from rsnotify.journal.appends import APPEND_LIMITS, AppendLimits
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.live.feed import Feed
 from rsnotify.live.following import FEW_READERS
@@ -15,8 +19,8 @@ from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.sets.records import Sets
 from tests.support.hubs import hub_on, submission
-from tests.support.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
 
@@ -215,7 +219,7 @@ async def test_what_nobody_reads_is_not_made(client):
     assert hub.feeds.have_unread
 
 
-async def test_our_own_message_of_the_bell_wakes_nobody_at_once(client):
+async def test_our_own_message_of_the_bell_wakes_nobody(client):
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
@@ -225,35 +229,28 @@ async def test_our_own_message_of_the_bell_wakes_nobody_at_once(client):
     assert hub.feeds.have_unread
 
 
-async def test_our_own_message_is_looked_at_later(client):
-    """Of what was appended for a Source that has gone meanwhile nobody was told."""
-    hub, other = await hubs_on(client)
-    Reader(hub.feed(CHANNEL))
-    for number in "12":
-        head = (await other.publish(CHANNEL, submission(number))).until
-        hub.following.hear(message(hub.following.process, head))
-
-        async def has_rung(head: Position = head) -> bool:
-            return hub.feed(CHANNEL).known_head == head
-
-        await until(has_rung)
-
-
-async def test_all_that_is_heard_of_ours_is_looked_at_later(client):
-    """The newest of each journal, whatever else was heard between two looks."""
-    hub, other = await hubs_on(client)
-    frameworks = ChannelName("dataset1", "framework")
-    feeds = [hub.feed(CHANNEL), hub.feed(frameworks)]
-    heads: dict[ChannelName, Position] = {}
-    for channel in (CHANNEL, frameworks, CHANNEL):
-        Reader(hub.feed(channel))
-        heads[channel] = (await other.publish(channel, submission("1"))).until
-        hub.following.hear(message(hub.following.process, heads[channel], channel))
-
-    async def all_known() -> bool:
-        return all(feed.known_head == heads[feed.channel] for feed in feeds)
-
-    await until(all_known)
+@pytest.mark.parametrize("patience", [0.0, APPEND_LIMITS.answer_seconds])
+async def test_what_is_stored_is_told_though_its_source_does_not_wait_for_it(client, patience):
+    """It was answered 503, or has gone. No bell is heard here."""
+    await client.flushall()
+    limits = AppendLimits(answer_seconds=patience)
+    journal = JournalStore(client, window_changes=10, append_limits=limits)
+    hub = Journals(journal, Sets(client), Bell(client), base_url="http://hub")
+    await hub.add_set(CHANNEL.set_name)
+    await hub.start()
+    reader = Reader(hub.feed(CHANNEL))
+    publishing = asyncio.ensure_future(hub.publish(CHANNEL, submission("1", key="k")))
+    while not sum(journal.appends.round_changes.counts):  # it is on its way
+        await asyncio.sleep(0)
+    if patience:
+        publishing.cancel()
+    with pytest.raises(asyncio.CancelledError if patience else Unanswered):
+        await publishing
+    assert reader.told == []
+    while journal.appends.writing:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [each.count for each in reader.told] == [1]
 
 
 def joins(reader: Reader) -> bool:

@@ -116,10 +116,10 @@ FAULTS: dict[str, Fault | ScriptFault] = {
         swap("following.sets_version != self._sets.number", "False"),
     ),
     # What was appended for a Source that has gone is announced by nobody.
-    "own_message_forgotten": Fault(
+    "told_only_while_waited_for": Fault(
         "gone_source",
-        "rsnotify.live.following.Following.hear",
-        drop("self._hear_own"),
+        "rsnotify.journal.call.Append.resolve",
+        swap("self.when_stored", "(lambda _: 0) if self.answer.done() else self.when_stored"),
     ),
     # A call that Redis reads late is executed though its process has asked again.
     "late_call_stored": ScriptFault(
