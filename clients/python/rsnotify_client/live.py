@@ -391,7 +391,7 @@ class Events:
             name, _, value = line.partition(":")
             if name == "data":
                 self._data.append(value.removeprefix(" "))
-                self._size += len(value)
+                self._size += len(line)  # what is empty takes room, too
             if self._size > NOTIFICATION_BYTES:
                 raise Lost(f"an event is longer than {NOTIFICATION_BYTES} bytes")
             return None

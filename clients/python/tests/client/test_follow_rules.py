@@ -5,6 +5,7 @@ import shlex
 import sqlite3
 import threading
 import tracemalloc
+from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
@@ -15,13 +16,14 @@ import pytest
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
-from rsnotify_client import follow
+from rsnotify_client import follow, live
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.follower import NotJoined, Timeline
 from rsnotify_client.following import FollowedChange, Keeper, first_position, handed_on
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
+    Lost,
     Received,
     position_of,
     read_notification,
@@ -648,3 +650,10 @@ def test_events_are_put_together_from_their_lines():
     events = Events()
     found = [events.line(line) for line in ("id: 1", "data: a", "data:b", "", ": comment", "")]
     assert found == [None, None, None, "a\nb", None, None]
+
+
+def test_an_event_of_very_many_lines_without_content_does_not_grow_for_ever(monkeypatch):
+    monkeypatch.setattr(live, "NOTIFICATION_BYTES", 1_000)
+    events = Events()
+    with pytest.raises(Lost, match="longer than 1000 bytes"):
+        deque((events.line("data:") for _ in range(1_000)), maxlen=0)
