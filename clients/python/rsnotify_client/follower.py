@@ -197,6 +197,14 @@ def _is_ahead_in(channel: Channel) -> Callable[[str], bool]:
     return partial(is_ahead, now=time() + channel.ahead_seconds)
 
 
+def _is_to_come(begins: Position, channel: Channel) -> bool:
+    """Whether a channel says that it begins where nobody can stand yet: it is not believed."""
+    if not _is_ahead_in(channel)(str(begins)):
+        return False
+    log_skipped(f"where a channel begins: {begins} has not come yet: correct the clock of its hub")
+    return True
+
+
 class Followed:
     """A Source, or a set of a hub: how far it was read, and its lists where they are needed."""
 
@@ -340,6 +348,12 @@ class BaseFollower(Generic[Piece]):
         elif isinstance(error, Lost):
             self._cuts = 0
 
+    def _lost(self, problem: str) -> NotJoined:
+        """What cannot be read is missing in whatever it was of."""
+        for each in self._followed:
+            each.timeline.gaps += 1
+        return NotJoined(problem)
+
     async def _note_gap(self, error: NotJoined | TooOld) -> None:
         """Lists are read where the cursor is too old, else only if asking again did not help.
 
@@ -460,8 +474,9 @@ class Follower(BaseFollower[Received]):
 
     async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
         timeline = self._source.timeline
-        if channel.begins is not None:
-            timeline.begin(channel.begins)
+        begins = channel.begins
+        if begins is not None and not _is_to_come(begins, channel):
+            timeline.begin(begins)
             yield standing(timeline.cursor)
         else:  # what came meanwhile stands in the lists
             async for received in self._source.from_lists():
@@ -476,9 +491,8 @@ class Follower(BaseFollower[Received]):
         try:
             return read_notification(payload, self._skip, _is_ahead_in(channel))
         except Rejected as error:
-            self._source.timeline.gaps += 1
             problem = f"cannot read a notification after {self.cursor}: {error.detail}"
-            raise NotJoined(problem) from None
+            raise self._lost(problem) from None
 
     # Where --------------------------------------------------------------------------------------
 
@@ -554,11 +568,17 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         log.info("following %s at %s", ", ".join(self._sets), self._url)
         self.has_read = True
         for name, position in begins.items():
+            if _is_to_come(position, channel):
+                continue
             self._sets[name].timeline.begin(position)
             yield name, standing(self._sets[name].timeline.cursor)
 
     def _read(self, payload: Payload, channel: Channel) -> tuple[str, Received]:
-        received = read_notification(payload, log_skipped, _is_ahead_in(channel))
+        try:
+            received = read_notification(payload, log_skipped, _is_ahead_in(channel))
+        except Rejected as error:  # of which set it was cannot be known
+            problem = f"cannot read a notification of {', '.join(self._sets)}: {error.detail}"
+            raise self._lost(problem) from None
         name = set_named(received.up or "")
         if name not in self._sets:
             raise Lost("a notification came of a set that was not asked for")

@@ -15,6 +15,7 @@ from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import FollowedChange, HistoryGone, NoChannel, follow, follow_async, live
 from rsnotify_client.changelists import ChangeLists
+from rsnotify_client.cursor import FileCursor
 from rsnotify_client.discovery import (
     MAX_SETS,
     discover,
@@ -649,6 +650,25 @@ async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source):
     source.handlers["/channel"] = channel
     assert await read(channel_at(source), 1, after="1970-01-01T00:00:00Z") == [("updated", "first")]
     assert asked == ["1970-01-01T00:00:00.000000Z"]
+
+
+async def test_a_channel_that_says_that_it_begins_in_the_future_is_not_believed(
+    source, tmp_path, caplog
+):
+    """Whoever stood there would pass over all that comes until then, and keep that place."""
+    kept, first = FileCursor(tmp_path / "cursor"), source.change("first", b"1")
+
+    async def channel(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        socket.headers["Rsnotify-From"] = "2999-01-01T00:00:00.000000Z"
+        await socket.prepare(request)
+        await socket.send_str(notification(str(source.at), first))
+        return socket
+
+    source.handlers["/channel"] = channel
+    assert await read(channel_at(source), 1, kept) == [("updated", "first")]
+    assert kept.load() == Position.parse(str(first.datetime))
+    assert "where a channel begins: 2999-01-01T00:00:00.000000Z has not come yet" in caplog.text
 
 
 async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source):

@@ -221,6 +221,39 @@ async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_list
         assert attempts == [0, 1]
 
 
+async def test_a_notification_that_cannot_be_read_is_asked_for_again(attempts, caplog):
+    async def say(number: int, socket: web.WebSocketResponse) -> None:
+        if number == 1:
+            await socket.send_str("no XML")
+            return
+        await told_of(source, socket, first, from_=begin)
+
+    async with scripted(say) as (source, asked):
+        begin, first = str(source.at), source.change("first", b"1")
+        async with aclosing(follow_async(source.url, sets=["papers"], position=begin)) as changes:
+            assert await some(changes, 1) == {("papers", "first")}
+        assert asked == [[f"papers@{begin}"]] * 2
+        assert attempts == [0]
+        assert "cannot read a notification of papers: not well-formed XML" in caplog.text
+
+
+async def test_a_set_that_is_said_to_begin_in_the_future_is_read_from_its_cursor(caplog):
+    async with Source() as source:
+        begin, first = str(source.at), source.change("first", b"1")
+
+        async def channel(request: web.Request) -> web.WebSocketResponse:
+            socket = web.WebSocketResponse()
+            socket.headers["Rsnotify-From"] = "papers@2999-01-01T00:00:00Z"
+            await socket.prepare(request)
+            await told_of(source, socket, first, from_=begin)
+            return socket
+
+        source.handlers[CHANNELS] = channel
+        async with aclosing(follow_async(source.url, sets=["papers"], position=begin)) as changes:
+            assert await some(changes, 1) == {("papers", "first")}
+        assert "2999-01-01T00:00:00.000000Z has not come yet" in caplog.text
+
+
 async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub():
     async with Source() as source:
 
