@@ -42,6 +42,7 @@ from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.discovery import of_known
+from rsnotify_client.loading import LoadRequest
 from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.moments import set_back
 from rsnotify_client.notification import position_of
@@ -161,8 +162,9 @@ class Bridge:
         await self._publish()
         adapter = self._adapter or await self._begin()
         self._take_release()
-        if not self.state.facts.is_loaded:
-            await self._load(adapter)
+        is_read = not self.state.facts.is_loaded and await self._load(adapter)
+        if is_read or not self.state.facts.is_loaded:
+            pass  # all of it was read now, or it is held back
         elif not (adapter.has_changes or adapter.is_live):
             await self._compare(adapter)
         elif self._compares_in(adapter) == 0:
@@ -188,8 +190,26 @@ class Bridge:
             raise TryAgain(ANOTHER.format(self._options.name, facts.how, how))
         await self._target.prepare()
         self._homes = await self._target.homes()
+        if facts.is_loaded:
+            await self._look_for_losses()
         facts.how, facts.by_site, self._adapter = how, adapter.by_site, adapter
         return adapter
+
+    async def _look_for_losses(self) -> None:
+        """A set that lost something, or was made anew, gets all again."""
+        facts, known = self.state.facts, self.state.resources
+        if (count := await self._target.count()) + facts.refused >= known:
+            return
+        log.warning(
+            "%s: the set has %d resources, of at least %d: all is loaded again",
+            *(self.name, count, known - facts.refused),
+        )
+        facts.is_loaded = False
+        if self._is_shared:
+            self.state.begin_again()
+        else:
+            facts.as_of = await self._target.position()
+        self.state.save()
 
     @property
     def _is_shared(self) -> bool:
@@ -369,8 +389,9 @@ class Bridge:
         self.state.facts.held = self.state.facts.at = None
         self.state.save()
 
-    async def _load(self, adapter: SourceAdapter) -> None:
-        """The first state becomes that of the set, and is not published change by change.
+    async def _load(self, adapter: SourceAdapter) -> bool:
+        """The first state becomes that of the set, and is not published change by change; whether
+        it was read now. It is the one that is known, if it was not loaded, or the set has lost it.
 
         Whoever put something else there loses it by a word of the operator only: a bridge may have
         lost its state, or others may publish to the set.
@@ -378,22 +399,23 @@ class Bridge:
         facts = self.state.facts
         if facts.is_read and self._is_shared:  # only since it was read
             self.state.begin_again()
-        if not facts.is_read:
+        if is_new := not facts.is_read:
             if not self._is_shared:
                 self.state.begin_again()
             facts.as_of = await self._target.position()
             await self._compare(adapter)
             if facts.is_loaded:
-                return
-        key = key_of(self.state.epoch, 0, str(facts.compared_at).encode())
+                return True
+        key = key_of(self.state.epoch, 0, f"{facts.compared_at} {facts.as_of}".encode())
         most = 100 if self._may_delete else 0
         try:
             states = partial(self.state.states, self._published)
-            outcome = await self._target.load(states, key, most, facts.as_of)
+            request = LoadRequest(bool(facts.loaded) or None, most, as_of=facts.as_of)
+            outcome = await self._target.load(states, key, request)
         except TooManyGone as error:
             facts.held = f"{error}{RELEASE}, or give --shared"
             self.state.begin_again()
-            return
+            return is_new
         except Rejected as error:
             if error.detail.startswith("as_of "):  # the set was made anew, for instance
                 self.state.begin_again()
@@ -403,6 +425,7 @@ class Bridge:
         facts.is_loaded, facts.held, facts.loaded = True, None, outcome["resources"]
         self._changed(1)
         self.state.save()
+        return is_new
 
     # Changes ----------------------------------------------------------------------------------
 

@@ -245,6 +245,15 @@ class BridgeMemory:
         return self._count("entry WHERE bridge = ?")
 
     @property
+    def resources(self) -> int:
+        """Several entries may be of one."""
+        if not self._aliases:
+            return self.known
+        query = "SELECT COUNT(DISTINCT COALESCE(loc, key)) FROM entry WHERE bridge = ?"
+        found: int = self._run(query, (self.id,)).fetchone()[0]
+        return found
+
+    @property
     def highest(self) -> int:
         """The highest number of an entry."""
         found: int = self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]

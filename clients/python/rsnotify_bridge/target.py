@@ -117,20 +117,22 @@ class HubTarget:
         said = {name: value for name, value in answer.content.items() if name in names}
         return not is_news(msgspec.convert({**said, "change": "created"}, Change), change)
 
+    async def count(self) -> int:
+        """How many resources the set has."""
+        answer = await asyncio.to_thread(self._hub.ask, "GET", self._path)
+        count: int = answer.object("resources")["resources"]
+        return count
+
     async def position(self) -> str:
         """The moment of a state that is read from now on."""
         return await asyncio.to_thread(position, self._hub, self.set_name)
 
     async def load(
-        self,
-        states: Callable[[], Generator[Change, None, None]],
-        key: str,
-        max_delete: float,
-        as_of: str | None,
+        self, states: Callable[[], Generator[Change, None, None]], key: str, request: LoadRequest
     ) -> Any:
         """Make these the resources of the set, and wait until they are.
 
-        Raises `TooManyGone` if that would delete more than so many percent.
+        Raises `TooManyGone` if that would delete more than it may.
         """
 
         def lines() -> Iterator[bytes]:
@@ -138,7 +140,6 @@ class HubTarget:
                 yield from lines_of(found)
 
         body = LoadBody({"Content-Type": NDJSON}, lines)
-        request = LoadRequest(max_delete=max_delete, as_of=as_of)
         is_cancelled = Event()
 
         def act() -> Any:

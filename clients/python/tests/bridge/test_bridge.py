@@ -1,6 +1,7 @@
 """`rsnotify bridge`: Sources of ResourceSync, sitemaps and channels, bridged to a set of a hub."""
 
 import asyncio
+import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -340,6 +341,35 @@ async def test_the_token_of_a_source_is_read_from_its_own_file(source, bridging,
     assert (facts.error, bridging.count()) == (None, 2)
     with pytest.raises(InvalidSettings, match="token-file"):
         await bridging.once(source.loc("map.xml"), **{"token-file": str(tmp_path / "none")})
+
+
+async def test_a_set_that_was_made_anew_gets_all_again(source, bridging):
+    """Also one that has lost a part, and who has followed it since is told."""
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    assert (await bridging.once(source.loc("map.xml"), create=True)).is_well
+    path = f"/api/sets/{bridging.set_name}"
+    bridging.hub.ask("DELETE", path)
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "there is no set" in (facts.error or "")
+    source.documents["/map.xml"] = sitemap(source, "abcd")
+    facts = await bridging.once(source.loc("map.xml"), create=True)
+    assert (facts.is_well, bridging.count()) == (True, 4)
+    assert sorted(bridging.told()) == [("created", name) for name in "abcd"]
+    change = json.dumps([{"loc": source.loc("b"), "change": "deleted"}])
+    bridging.hub.ask("POST", f"{path}/changes", change.encode())
+    assert (await bridging.once(source.loc("map.xml"))).is_well
+    assert bridging.told()[-2:] == [("deleted", "b"), ("created", "b")]
+
+
+async def test_a_set_that_was_made_anew_gets_all_of_several_sources_again(source, bridging):
+    source.documents |= {"/1.xml": sitemap(source, "ab"), "/2.xml": sitemap(source, "bc")}
+    both = [source.loc("1.xml"), source.loc("2.xml")]
+    for count in (0, 1):
+        async with bridging.running(*both, create=True) as bridges:
+            assert await bridges.once()
+        assert bridging.count() == 3
+        if count == 0:
+            bridging.hub.ask("DELETE", f"/api/sets/{bridging.set_name}")
 
 
 async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):

@@ -18,6 +18,7 @@ from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import Piece
 from rsnotify_bridge.target import HubTarget
+from rsnotify_client.loading import LoadRequest
 from rsnotify_client.network import Network
 from tests.evidence.soak.bridge import soak
 from tests.support.amount import amount, enough
@@ -57,7 +58,7 @@ async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path)
 
             ended: list[int] = []
             with pytest.raises(TryAgain):
-                await target.load(read, "key", 0, None)
+                await target.load(read, "key", LoadRequest(max_delete=0))
             assert len(ended) == 1
             assert ended[0] != get_ident()
         target.close()

@@ -218,7 +218,7 @@ async def test_a_bridge_is_told_that_the_set_of_its_load_vanished():
     with granting(json.dumps(ANSWER | {"load": None, "last_load": None}).encode()) as url:
         target = HubTarget(url, TOKEN, SET)
         with closing(target), pytest.raises(Rejected, match="the load is gone"):
-            await target.load(no_states, "key", 0, None)
+            await target.load(no_states, "key", LoadRequest(max_delete=0))
 
 
 def no_states() -> Generator[Change, None, None]:
