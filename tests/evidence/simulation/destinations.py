@@ -5,7 +5,7 @@ import gc
 import re
 from collections import Counter
 
-from tests.evidence.simulation.edges import OWN_SECONDS
+from tests.evidence.simulation.edges import READ_SECONDS
 from tests.evidence.simulation.engine import URL, Engine
 from tests.evidence.simulation.judge import Judge, Wrong
 from tests.evidence.simulation.peers import (
@@ -250,8 +250,8 @@ async def half_open_redis(world: World, redis: Engine) -> None:
     await source.publish(late)
     published = world.now()
     while not all(source.locs[late][0] in reader.story[-1].locs for reader in readers):
-        if world.now() > published + OWN_SECONDS:
-            raise Wrong(f"{late} was not read within {OWN_SECONDS} s")
+        if world.now() > published + READ_SECONDS:
+            raise Wrong(f"{late} was not read within {READ_SECONDS} s")
         await asyncio.sleep(0.05)
 
 

@@ -115,11 +115,11 @@ FAULTS: dict[str, Fault | ScriptFault] = {
         "rsnotify.live.following.Following._next",
         swap("following.sets_version != self._sets.number", "False"),
     ),
-    # What was appended for a Source that has gone is announced by nobody.
-    "told_only_while_waited_for": Fault(
+    # What this process has appended is told to its readers when the journals are compared.
+    "told_by_nobody": Fault(
         "gone_source",
         "rsnotify.journal.call.Append.resolve",
-        swap("self.when_stored", "(lambda _: 0) if self.answer.done() else self.when_stored"),
+        drop("asyncio.get_running_loop().call_soon"),
     ),
     # A call that Redis reads late is executed though its process has asked again.
     "late_call_stored": ScriptFault(
