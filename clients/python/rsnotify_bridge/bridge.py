@@ -439,23 +439,26 @@ class Bridge:
             await self._close_gap(adapter, gap)
 
     async def _follow_live(self, adapter: SourceAdapter) -> None:
-        """Until all is to be compared besides."""
-        beat = asyncio.create_task(self._beat(adapter))
+        """Until all is to be compared besides, or one of the two fails."""
+        tasks = [asyncio.create_task(each(adapter)) for each in (self._take_live, self._beat)]
         try:
-            async with asyncio.timeout(self._compares_in(adapter)) as due:
-                while True:
-                    try:
-                        async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
-                            async for piece in pieces:
-                                self._deleted, self._known = 0, None
-                                await self._take(piece)
-                    except SourceGap as gap:
-                        await self._close_gap(adapter, gap)
-        except TimeoutError:
-            if not due.expired():
-                raise
+            first, seconds = asyncio.FIRST_COMPLETED, self._compares_in(adapter)
+            for each in (await asyncio.wait(tasks, timeout=seconds, return_when=first))[0]:
+                each.result()
         finally:
-            beat.cancel()
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_live(self, adapter: SourceAdapter) -> None:
+        while True:
+            try:
+                async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
+                    async for piece in pieces:
+                        self._deleted, self._known = 0, None
+                        await self._take(piece)
+            except SourceGap as gap:
+                await self._close_gap(adapter, gap)
 
     async def _beat(self, adapter: SourceAdapter) -> None:
         """While a channel is open, nothing to read is good news."""

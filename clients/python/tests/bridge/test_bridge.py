@@ -11,10 +11,12 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from clients.python.tests.bridge.bridging import Bridging
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_bridge import bridge as bridge_module
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_bridge.target import HubTarget
 from rsnotify_client import Publisher
 from tests.support.hub_processes import eventually
 from tests.support.running import TOKEN
@@ -188,6 +190,37 @@ async def test_a_channel_is_followed_as_it_changes(real_hub, bridging):
     assert bridging.told() == [("updated", "1"), ("created", "2")]
     via = bridging.hub.journal(bridging.set_name)[0].links[0]
     assert via.href == f"{real_hub.url}/upstream/capabilitylist.xml"
+
+
+async def test_what_is_let_through_while_the_hub_is_away_is_published_when_it_is_back(
+    real_hub, bridging, monkeypatch
+):
+    """Also where nothing else happens on the channel."""
+    monkeypatch.setattr(bridge_module, "HUB_SECONDS", 0.1)
+    monkeypatch.setattr(bridge_module, "BEAT_SECONDS", 0.1)
+    real_hub.add_set("quiet")
+    locs = [f"http://a.example/{number}" for number in range(20)]
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.publish("quiet", [change("created", loc) for loc in locs])
+        async with bridging.running(f"{real_hub.url}/quiet") as bridges:
+            keeping = asyncio.create_task(bridges.keep())
+            state = bridges.bridges[0].state
+            await until(lambda: state.facts.is_loaded)
+            publisher.publish("quiet", [change("deleted", loc) for loc in locs[:15]])
+            await until(lambda: state.facts.held)
+            with monkeypatch.context() as patched:
+
+                async def publish(*_: object) -> None:
+                    raise TryAgain("the hub is away")
+
+                patched.setattr(HubTarget, "publish", publish)
+                state.release()
+                await until(lambda: state.facts.error == "the hub is away")
+            await until(lambda: state.facts.is_well)
+            assert not state.waiting
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+    assert bridging.count() == 5
 
 
 async def test_what_is_loaded_silently_is_found_by_comparing_while_a_channel_is_followed(
