@@ -82,6 +82,7 @@ class Bridge:
         self._memory, self._target = memory, target
         self._find = find
         self._adapter: SourceAdapter | None = None
+        self._found_at = 0.0
         self._homes: frozenset[str] = frozenset()
         self._publishing = asyncio.Lock()
         self._may_delete = options.max_delete >= 100  # by the first load
@@ -166,6 +167,8 @@ class Bridge:
         if is_read or not self.state.facts.is_loaded:
             pass  # all of it was read now, or it is held back
         elif not (adapter.has_changes or adapter.is_live):
+            if self.state.facts.failures or time.monotonic() - self._found_at > AGAIN_SECONDS:
+                adapter = await self._begin()  # its list may be another one by now
             await self._compare(adapter)
         elif self._compares_in(adapter) == 0:
             adapter = await self._begin()  # it may offer more by now
@@ -193,6 +196,7 @@ class Bridge:
         if facts.is_loaded:
             await self._look_for_losses()
         facts.how, facts.by_site, self._adapter = how, adapter.by_site, adapter
+        self._found_at = time.monotonic()
         return adapter
 
     async def _look_for_losses(self) -> None:

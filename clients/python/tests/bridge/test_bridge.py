@@ -67,6 +67,25 @@ async def test_sitemaps_are_compared(source, bridging):
     assert bridging.told() == [("created", "n"), ("deleted", "m")]
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_list_that_is_another_one_is_found(source, bridging, monkeypatch, is_gone):
+    """After a failure at once, and else after a day, while the bridge runs."""
+    bridging.set_name = f"another-{is_gone}".lower()
+    bridging.hub.add_set(bridging.set_name)
+    source.documents["/robots.txt"] = f"Sitemap: {source.loc('old.xml')}".encode()
+    source.documents |= {"/old.xml": sitemap(source, "a"), "/new.xml": sitemap(source, "ab")}
+    async with bridging.running(source.url + "/") as bridges:
+        assert await bridges.once()
+        source.documents["/robots.txt"] = f"Sitemap: {source.loc('new.xml')}".encode()
+        if is_gone:
+            del source.documents["/old.xml"]
+            assert not await bridges.once()
+        else:
+            monkeypatch.setattr(bridge_module, "AGAIN_SECONDS", 0.0)
+        assert await bridges.once()
+    assert bridging.told() == [("created", "b")]
+
+
 async def test_a_lastmod_that_is_another_is_an_update(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "ab", "2026-11-01")
     await bridging.once(source.loc("map.xml"))
