@@ -3,7 +3,7 @@
 Rules that hold here: nothing is fetched; an entry that leaves a feed is not gone, it is old.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]
 NEXT = ("next", "prev-archive")
+LAST = "IIIF Change Discovery demands `last`, from which older pages are read"
 CHANGE_OF_ACTIVITY: dict[str, ChangeKind] = {
     "create": "created", "add": "created", "update": "updated", "delete": "deleted",
     "remove": "deleted",
@@ -136,6 +137,13 @@ def is_collection(content: Any) -> bool:
     return kind in ("OrderedCollection", "OrderedCollectionPage")
 
 
+def has_others(content: Mapping[str, Any]) -> bool:
+    """Whether a collection without items of its own has some on its pages."""
+    return content["type"] == "OrderedCollection" and bool(
+        content.get("first") or content.get("totalItems")
+    )
+
+
 def activity_page(url: str, data: bytes, skip: Skip) -> FeedPage:
     """A collection or one of its pages; raises `Rejected` for what is no OrderedCollection."""
     try:
@@ -154,6 +162,8 @@ def activity_page(url: str, data: bytes, skip: Skip) -> FeedPage:
             found.clear()
         else:
             found += _activities(url, kind, item, skip)
+    if not isinstance(items, list) and not content.get("last") and has_others(content):
+        raise Rejected(f"{url} has activities, but does not name its last page: {LAST}")
     older = content.get("prev") if "prev" in content or found else content.get("last")
     return _page(found, _id(url, older), begins_anew=begins_anew)
 

@@ -183,6 +183,20 @@ async def test_activities_are_read_back_to_what_is_known(source, bridging):
     assert "/one" not in asked
 
 
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [({"first": {"id": "one"}}, "last page"), ({"totalItems": 3}, "last page"), ({}, "")],
+)
+async def test_a_collection_that_does_not_lead_to_its_activities_is_not_taken_for_an_empty_one(
+    source, bridging, said, problem
+):
+    collection = {"type": "OrderedCollection"} | said
+    source.documents["/all"] = json.dumps(collection).encode()
+    facts = await bridging.once(source.loc("all"))
+    assert problem in (facts.error or "")
+    assert facts.is_well != bool(problem)
+
+
 @pytest.mark.parametrize("view", ["feed.atom", "activities"])
 async def test_a_view_of_a_set_that_is_followed_and_published_again_is_the_same(
     real_hub, bridging, view
