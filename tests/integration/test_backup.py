@@ -1,6 +1,7 @@
 """A hub is backed up while it runs, and put back on another machine."""
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from rsnotify.process.embedded_redis import backup
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
+from rsnotify.redis_client import connect
 from rsnotify_client import follow_async
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
@@ -152,6 +154,54 @@ async def test_a_backup_that_cannot_be_written_leaves_nothing(tmp_path):
         assert ended.status == 2
         assert f"{folder} is not there: make it first" in ended.err
         assert not (hub.data / "dump.rdb").exists()
+
+
+async def test_what_is_no_file_is_not_replaced_by_one(tmp_path):
+    """As root, /dev/stdout would be no more, and nothing would come out of it."""
+    pipe, folder, file = tmp_path / "pipe", tmp_path / "folder", tmp_path / "file"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    async with RunningHub(tmp_path / "data") as hub:
+        for place, words in {
+            pipe: "is no file: name a file to write to",
+            folder: "is no file: name a file to write to",
+            hub.data / "dump.rdb": "is where Redis itself writes: name another file",
+        }.items():
+            ended = await rsnotify("backup", str(place), "--data", str(hub.data))
+            assert (ended.status, ended.err) == (2, f"error: {place} {words}\n")
+        assert (pipe.is_fifo(), list(folder.iterdir())) == (True, [])
+        (tmp_path / "link").symlink_to(file)
+        ended = await rsnotify("backup", str(tmp_path / "link"), "--data", str(hub.data))
+        assert (ended.status, (tmp_path / "link").is_symlink()) == (0, True), ended.err
+        assert file.read_bytes().startswith(backup.MAGIC)
+
+
+async def test_of_two_backups_at_the_same_time_one_is_refused(tmp_path):
+    async with RunningHub(tmp_path / "data") as hub:
+        await hub.publish(BEFORE)
+        words = ("backup", str(tmp_path / "file"), "--data", str(hub.data))
+        with backup.one_at_a_time(hub.data):
+            ended = await rsnotify(*words)
+        assert (ended.status, "another backup of" in ended.err) == (1, True), ended.err
+        assert not (tmp_path / "file").exists()
+        socket = f"unix://{hub.data / 'redis.sock'}"
+        async with connect(socket) as client:
+            await client.config_set("rdb-key-save-delay", 200_000)
+            await client.bgsave()
+            ended = await rsnotify(*words)
+            await client.config_set("rdb-key-save-delay", 0)
+        assert (ended.status, "for somebody else: wait" in ended.err) == (1, True), ended.err
+        assert not (tmp_path / "file").exists()
+
+
+def test_that_a_backup_was_made_is_kept_though_another_user_has_made_the_one_before(tmp_path):
+    """Root has, once, and nobody else may write to its file: it is not written to."""
+    backup.stamp(tmp_path)
+    before = (tmp_path / "last-backup").stat()
+    backup.stamp(tmp_path)
+    after = (tmp_path / "last-backup").stat()
+    assert (before.st_ino != after.st_ino, after.st_mode & 0o777) == (True, 0o600)
+    assert [each.name for each in tmp_path.iterdir()] == ["last-backup"]
 
 
 async def save(file: str, address: str) -> None:

@@ -5,11 +5,13 @@ Change Lists, Resource Lists, subscriptions and hashes of tokens; the admin toke
 """
 
 import asyncio
+import fcntl
 import os
 import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -80,23 +82,56 @@ def back_up(data_dir: Path, target: Path, say: Say = lambda _: None) -> int:
     data_dir = data_dir.resolve()
     if not (data_dir / SOCKET).exists():
         raise InvalidSettings(f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}")
-    with short_enough(data_dir / SOCKET) as socket:
-        asyncio.run(_save(f"unix://{quote(str(socket))}", say))
-    snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")
-    try:
-        _copy(snapshot, part, say)
-        part.replace(target)
-        (data_dir / BACKED_UP).touch(0o600)
-    finally:
-        part.unlink(missing_ok=True)
-        snapshot.unlink(missing_ok=True)
+    target = _to_be_written(target, data_dir / SNAPSHOT)
+    with one_at_a_time(data_dir):
+        with short_enough(data_dir / SOCKET) as socket:
+            asyncio.run(_save(f"unix://{quote(str(socket))}", say))
+        snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")
+        try:
+            _copy(snapshot, part, say)
+            part.replace(target)
+            stamp(data_dir)
+        finally:
+            part.unlink(missing_ok=True)
+            snapshot.unlink(missing_ok=True)
     return target.stat().st_size
+
+
+def _to_be_written(target: Path, snapshot: Path) -> Path:
+    """A link stays; what is no file, such as /dev/stdout, would be replaced by one."""
+    if target.exists() and not target.is_file():
+        raise InvalidSettings(f"{target} is no file: name a file to write to")
+    if (resolved := target.resolve()) == snapshot:
+        raise InvalidSettings(f"{target} is where Redis itself writes: name another file")
+    return resolved
+
+
+@contextmanager
+def one_at_a_time(data_dir: Path) -> Iterator[None]:
+    """Each removes at its end what Redis has written, be it for another."""
+    folder = os.open(data_dir, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise TryAgain(f"another backup of {data_dir} is being written: wait for its end") from None
+    finally:
+        os.close(folder)
+
+
+def stamp(data_dir: Path) -> None:
+    """A new file: whoever has made the one before, root perhaps, may be another user."""
+    made = data_dir / f".{BACKED_UP}"
+    made.touch(0o600)
+    made.replace(data_dir / BACKED_UP)
 
 
 async def _save(url: str, say: Say) -> None:
     """Let Redis write its snapshot."""
     async with connect(url) as client:
         before = await client.info("persistence")
+        if before["rdb_bgsave_in_progress"]:  # somebody else lets it save
+            raise TryAgain("Redis already writes its data, for somebody else: wait for its end")
         await client.bgsave()
         found: dict[str, Any] = before
         while found["rdb_saves"] == before["rdb_saves"] or found["rdb_bgsave_in_progress"]:
