@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, NamedTuple
@@ -366,8 +366,22 @@ def restore(
     if not file.is_file():
         raise InvalidSettings(f"no file {file}: name one that `rsnotify backup` has written")
     with progress(f"checking {file}") as say:
-        is_checked = put_back(file, data, say)
-    if not is_checked and not json:
-        typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
+        databases = put_back(file, data, say)
+    if not json:
+        for line in _said_of_restored(databases):
+            typer.echo(line, err=True)
     words = f"{data} is restored: start the hub with --data {data}"
-    print_done({"restored": str(data), "checked": is_checked}, words, json=json)
+    restored = {"restored": str(data), "checked": databases is not None, "databases": databases}
+    print_done(restored, words, json=json)
+
+
+def _said_of_restored(databases: list[int] | None) -> Iterator[str]:
+    """What whoever restores a hub must know."""
+    if databases is None:
+        yield "not checked for damage: no redis-server or valkey-server is here"
+    for number in filter(None, databases or ()):
+        yield (
+            f"the data of database {number} are not seen by a hub with a Redis of its own: put the "
+            f"files into a Redis of yours, and start the hub with --redis redis://HOST/{number}"
+        )
+    yield "tokens and private sets are as they were then: revoke again what was revoked since"

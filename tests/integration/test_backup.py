@@ -1,11 +1,13 @@
 """A hub is backed up while it runs, and put back on another machine."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import subprocess
 from contextlib import aclosing
+from errno import ENOSPC
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -133,6 +135,22 @@ async def test_where_no_server_is_installed_the_file_is_laid_out_and_said_to_be_
     assert (tmp_path / "data/appendonlydir").exists()
 
 
+def test_a_restore_that_fails_leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
+    async def none() -> list[Binary]:
+        return []
+
+    def full(_: int) -> None:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    monkeypatch.setattr(backup, "installed_binaries", none)
+    monkeypatch.setattr(os, "fsync", full)
+    file = tmp_path / "file"
+    file.write_bytes(b"REDIS0009\xff" + bytes(8))
+    with pytest.raises(OSError, match="No space left"):
+        restore(file, tmp_path / "data")
+    assert [each.name for each in (tmp_path / "data").iterdir()] == ["hub.lock"]
+
+
 async def test_a_file_of_a_later_version_is_refused_as_such(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"REDIS0999\xff" + bytes(8))
@@ -252,6 +270,43 @@ async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_com
     await own_redis.start()
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url, sets=()) as hub:
         assert await next_change(hub, cursor) == BEFORE
+
+
+async def test_of_data_in_another_database_it_is_said_that_no_hub_with_its_own_redis_sees_them(
+    tmp_path, own_redis
+):
+    async with RunningHub(tmp_path / "data", "--redis", f"{own_redis.url}?db=3") as hub:
+        await hub.publish(BEFORE)
+        await save(str(tmp_path / "backup.rdb"), own_redis.url)
+    words = ("restore", str(tmp_path / "backup.rdb"), "--data")
+    ended = await rsnotify(*words, str(tmp_path / "restored"))
+    assert (ended.status, "start the hub with --redis redis://HOST/3" in ended.err) == (0, True)
+    ended = await rsnotify(*words, str(tmp_path / "again"), "--json")
+    assert json.loads(ended.out)["databases"] == [3]
+
+
+async def test_what_was_revoked_after_a_backup_counts_again_after_a_restore_and_that_is_said(
+    tmp_path,
+):
+    file, place = str(tmp_path / "backup.rdb"), tmp_path / "restored"
+
+    async def publish(hub: RunningHub) -> int:
+        headers = {"Authorization": f"Bearer {token['token']}"}
+        change = [{"loc": AFTER, "change": "updated"}]
+        path = "/api/sets/dataset1/changes"
+        return (await hub.ask("POST", path, json=change, headers=headers))[0]
+
+    async with RunningHub(tmp_path / "data") as hub:
+        _, token = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
+        assert (await rsnotify("backup", file, "--data", str(hub.data))).status == 0
+        assert (await hub.ask("DELETE", f"/api/tokens/{token['id']}"))[0] == 204
+        await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
+        assert await publish(hub) == 401
+    ended = await rsnotify("restore", file, "--data", str(place))
+    assert "revoke again what was revoked since" in ended.err
+    async with RunningHub(place, sets=()) as restored:
+        assert await publish(restored) == 201
+        assert (await restored.ask("GET", "/api/sets"))[1][0]["private"] is False
 
 
 @pytest.mark.evidence

@@ -23,26 +23,30 @@ from rsnotify.process.embedded_redis.directory import SOCKET, directory_taken, s
 from rsnotify.redis_client import connect
 
 _FOUND = re.compile(rb"RDB ERROR DETECTED ---\s*\[offset (\d+)\] ([ -~]{1,120})")
+_DATABASE = re.compile(rb"Selecting DB ID (\d+)")
 _UNREADABLE = re.compile(rb"Can't handle RDB format version|Wrong signature")
 
 
-async def refuse_damaged(file: Path) -> bool:
-    """Whether it was checked; it cannot be where no server is installed. The path is absolute."""
+async def refuse_damaged(file: Path) -> list[int] | None:
+    """The databases that it has data of; None where no server is installed that could check it.
+
+    The path is absolute.
+    """
     binaries = [each for each in await installed_binaries() if each.engine.is_new_enough]
     for binary in sorted(binaries, key=lambda each: each.engine.version, reverse=True):
-        if await _reads(binary, file):
-            return True
+        if (databases := await _databases_read_by(binary, file)) is not None:
+            return databases
     if binaries:
         listed = " nor ".join(map(str, binaries))
         raise InvalidSettings(
             f"{file} cannot be read by {listed}: it is damaged, or was written by another engine "
             "or a later version, which must then be on the PATH"
         )
-    return False
+    return None
 
 
-async def _reads(binary: Binary, file: Path) -> bool:
-    """False if this is a file of another engine, or of a later version."""
+async def _databases_read_by(binary: Binary, file: Path) -> list[int] | None:
+    """None if this is a file of another engine, or of a later version."""
     process = await asyncio.create_subprocess_exec(
         f"{binary.engine.name}-check-rdb",
         str(file),
@@ -53,9 +57,9 @@ async def _reads(binary: Binary, file: Path) -> bool:
     )
     said, _ = await process.communicate()
     if process.returncode == 0:
-        return True
+        return list(map(int, _DATABASE.findall(said)))
     if _UNREADABLE.search(said):
-        return False
+        return None
     found = _FOUND.search(said)
     reason = f" ({found[2].decode()} at byte {int(found[1]):,})" if found else ""
     raise InvalidSettings(
@@ -153,10 +157,10 @@ def _saved(found: dict[str, Any]) -> str:
     return f"Redis writes its data: {done * 100 // total} %" if total else "Redis writes its data"
 
 
-def restore(source: Path, data_dir: Path, say: Say = lambda _: None) -> bool:
+def restore(source: Path, data_dir: Path, say: Say = lambda _: None) -> list[int] | None:
     """Make a data directory from the file; one that has journals already is refused.
 
-    Whether the file could be checked.
+    The databases that the file has data of; None if it could not be checked.
     """
     with source.open("rb") as file:
         if not file.read(len(MAGIC[0])).startswith(MAGIC):
@@ -172,16 +176,16 @@ def _is_whole(file: BinaryIO) -> bool:
     return file.read(1) == END_MARK
 
 
-async def _put_back(source: Path, data_dir: Path, say: Say) -> bool:
+async def _put_back(source: Path, data_dir: Path, say: Say) -> list[int] | None:
     journals = data_dir / JOURNALS
-    is_checked = await refuse_damaged(source)
+    databases = await refuse_damaged(source)
     async with directory_taken(data_dir):
         if await asyncio.to_thread(journals.exists):
             raise InvalidSettings(
                 f"{data_dir} has journals already: restore into a directory of its own"
             )
         await asyncio.to_thread(_lay_out, source, journals, say)
-    return is_checked
+    return databases
 
 
 def _lay_out(source: Path, journals: Path, say: Say) -> None:
@@ -189,10 +193,14 @@ def _lay_out(source: Path, journals: Path, say: Say) -> None:
     part = journals.with_name(f"{JOURNALS}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
-    _copy(source, part / BASE, say)
-    (part / INCREMENT).touch(0o600)
-    (part / "appendonly.aof.manifest").write_text(MANIFEST)
-    part.rename(journals)
+    try:
+        _copy(source, part / BASE, say)
+        (part / INCREMENT).touch(0o600)
+        (part / "appendonly.aof.manifest").write_text(MANIFEST)
+        part.rename(journals)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)  # the disk is full, perhaps
+        raise
 
 
 def _copy(source: Path, target: Path, say: Say) -> None:
