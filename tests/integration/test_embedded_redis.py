@@ -369,6 +369,25 @@ async def test_a_supervised_redis_is_started_again_with_its_data(binary, data):
         await cancelled(supervisor)
 
 
+async def test_a_redis_that_is_killed_while_it_saves_is_back_at_once(data, caplog):
+    """What writes the file, as for a backup, goes on without it, and holds the lock for as long."""
+    async with EmbeddedRedis(data) as server:
+        supervisor = asyncio.create_task(server.supervise())
+        await put(server, "change")
+        async with connected(server) as client:
+            await client.config_set("rdb-key-save-delay", PATIENT_SECONDS * 1_000_000)
+            await client.bgsave()
+        while not [*data.glob("temp-*.rdb")]:
+            await asyncio.sleep(0.01)
+        assert server.pid
+        os.kill(server.pid, SIGKILL)
+        await server.wait()
+        assert await get(server, "change") == "kept"
+        assert "ended what a dead redis-server" in caplog.text
+        assert [*data.glob("temp-*.rdb")] == []
+        await cancelled(supervisor)
+
+
 async def test_the_supervisor_goes_on_when_a_restart_fails(data, monkeypatch):
     async with EmbeddedRedis(data) as server:
         failures = fail_twice(monkeypatch)

@@ -52,6 +52,15 @@ async def dismiss(guard: Process) -> None:
     await guard.wait()
 
 
+def end_group(pid: str) -> bool:
+    """Whether there was a process group of this dead process; none other gets its number before."""
+    try:
+        os.killpg(int(pid), SIGKILL)
+    except (ValueError, OSError):
+        return False
+    return True
+
+
 log = logging.getLogger(__name__)
 
 LOADING_LIMIT_SECONDS = 600.0  # some 100 MB of append-only file are read a second
@@ -59,6 +68,7 @@ STOP_LIMIT_SECONDS = 30.0
 LEFTOVER_LIMIT_SECONDS = 60.0
 STEADY_SECONDS = 60.0  # having lived this long, a redis-server is restarted at once
 LOG, LOG_BYTES = "redis.log", 1_000_000
+UNFINISHED = ("temp-*.rdb", "temp-rewriteaof-*.aof")  # of a redis-server that was killed
 
 OPTIONS = {
     "port": "0",
@@ -181,6 +191,9 @@ class EmbeddedRedis:
         binary = await find_binary(self.data_dir, written_by)
         with closing(LockFile(self.data_dir / REDIS_LOCK)) as lock, self._log() as output:
             await self._taken_over(lock)
+            for pattern in UNFINISHED:
+                for file in self.data_dir.glob(pattern):
+                    file.unlink(missing_ok=True)
             binaries.note(self.data_dir, binary.engine)
             self._process = await self._spawn(binary, lock, output)
             lock.sign(self._process.pid)
@@ -201,9 +214,14 @@ class EmbeddedRedis:
         )
 
     async def _taken_over(self, lock: LockFile) -> None:
-        """Hold `lock`; a redis-server that a killed hub left behind is shut down for it."""
+        """Hold `lock`; a redis-server that a killed hub left behind is shut down for it.
+
+        One that is dead may have left what it had started to write its data to a file.
+        """
         if lock.taken():
             return
+        if not lock.signer_lives and end_group(lock.signature):
+            log.warning("ended what a dead redis-server, process %s, had started", lock.signature)
         log.warning("shutting down process %s, a redis-server left running", lock.signature)
         try:
             await within(self._patience.of_leftover, self._shut_down(until=lock.taken))
