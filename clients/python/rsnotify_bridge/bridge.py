@@ -16,7 +16,7 @@ from functools import partial
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
 from rsnotify_bridge.comparison import StateComparison
-from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched, decode
+from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, Refusal, batched, decode
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     RELEASE,
@@ -89,6 +89,7 @@ class Bridge:
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
         self._pause = 0.0  # the longest that a host wants which was asked for something missing
+        self._left_out: list[Refusal] = []  # until that is recorded
         self._said: dict[str, str | None] = {}  # of what is wrong
 
     # Rounds -----------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ class Bridge:
         self._homes = await self._target.homes()
         if facts.is_loaded:
             await self._look_for_losses()
+            self._offer_again()
         facts.how, facts.by_site, self._adapter = how, adapter.by_site, adapter
         self._found_at = time.monotonic()
         return adapter
@@ -215,6 +217,12 @@ class Bridge:
             facts.as_of = await self._target.position()
         self.state.save()
 
+    def _offer_again(self) -> None:
+        """What the hub refused a day ago: it may take it by now."""
+        waited = time.time() - (self.state.facts.refused_at or 0.0)
+        if not (0 <= waited < AGAIN_SECONDS or self.state.waiting) and self.state.refused[0]:
+            self.state.offer_again()
+
     @property
     def _is_shared(self) -> bool:
         return self._options.shared or self.state.is_shared
@@ -232,8 +240,10 @@ class Bridge:
         """What was skipped, and how far the Source's clock is off: once, as long as it stays so."""
         facts, count = self.state.facts, adapter.skipped_count
         entries = f"{count} of its entries: {adapter.skipped[0]}" if count else None
-        short = adapter.short or facts.short
-        facts.skipped = "; ".join(filter(None, (entries, short, adapter.doubt))) or None
+        short, (refused, why) = adapter.short or facts.short, self.state.refused
+        left_out = f"not published: {refused} of its resources: {why}" if refused else None
+        said = (entries, left_out, short, adapter.doubt)
+        facts.skipped = "; ".join(filter(None, said)) or None
         self._say("skipped", entries, *(f"skipped: {each}" for each in adapter.skipped))
         self._say("short", short)
         self._say("doubt", adapter.doubt)
@@ -427,6 +437,8 @@ class Bridge:
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
         log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
         facts.is_loaded, facts.held, facts.loaded = True, None, outcome["resources"]
+        self.state.refuse(self._left_out)
+        self._left_out.clear()
         self._changed(1)
         self.state.save()
         return is_new
@@ -538,8 +550,10 @@ class Bridge:
                     ready = [each for each in ready if not await self._is_echo(each)]
                 if ready:
                     await self._send(ready, key_of(self.state.epoch, number, raw))
-                    self._note_published(ready)
-                self.state.forget_batch(number)
+                    refused = {each.loc for each, _ in self._left_out}
+                    self._note_published([each for each in ready if each.loc not in refused])
+                self.state.forget_batch(number, changes, self._left_out)
+                self._left_out.clear()
 
     async def _send(self, changes: list[Change], key: str) -> None:
         try:
@@ -548,7 +562,7 @@ class Bridge:
             if error.status not in REFUSED:
                 raise
             if len(changes) == 1:
-                return self._refuse(f"{changes[0].loc}: {error.detail}")
+                return self._refuse(changes[0], f"{changes[0].loc}: {error.detail}")
             middle = len(changes) // 2
             await self._send(changes[:middle], f"{key}a")
             await self._send(changes[middle:], f"{key}b")
@@ -575,18 +589,16 @@ class Bridge:
     def _published(self, change: Change) -> Change | None:
         """As the hub takes it, with a link to where it came from."""
         ready, said = publishable(with_entry(change, self.state.facts.via))
-        if ready is None:
-            self._refuse(said[0])
+        if ready is None and change.change != "deleted":  # what no hub takes none has
+            self._refuse(change, said[0])
         elif said:
             log.warning("%s: left out: %s", self.name, said[0])
         return ready
 
-    def _refuse(self, why: str) -> None:
-        """Not published, which is no success of this look."""
-        self.state.facts.refused += 1
+    def _refuse(self, change: Change, why: str) -> None:
+        """Not published: no look is a success until the hub has this, or a later change of it."""
         log.warning("%s: not published: %s", self.name, why)
-        if self._adapter is not None:
-            self._adapter.skip(f"not published: {why}")
+        self._left_out.append((change, why))
 
     async def _is_echo(self, change: Change) -> bool:
         """Whether it came by a third Source, and the set knows it from there already."""

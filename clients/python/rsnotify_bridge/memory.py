@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
+from time import time
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -40,6 +41,11 @@ CREATE UNIQUE INDEX entry_key ON entry (bridge, key);
 CREATE INDEX entry_loc ON entry (loc) WHERE loc IS NOT NULL;
 CREATE TABLE waiting (bridge INTEGER, number INTEGER, body BLOB, PRIMARY KEY (bridge, number));
 CREATE TABLE held (bridge INTEGER, key TEXT, PRIMARY KEY (bridge, key));
+"""
+REFUSED = """
+CREATE TABLE IF NOT EXISTS refused (
+    bridge INTEGER, loc TEXT, body BLOB, why TEXT, PRIMARY KEY (bridge, loc)
+);
 """
 FIND = "SELECT id, key, part, body FROM entry WHERE bridge = ? AND key IN (%s)"
 OTHERS = """
@@ -72,6 +78,9 @@ def reader(decoded: Callable[[bytes], Read]) -> Callable[[bytes], Read]:
     return read
 
 
+Refusal = tuple[Change, str]
+"""A change that the hub does not take, and why."""
+
 encode = msgspec.msgpack.Encoder().encode
 decode = reader(msgspec.msgpack.Decoder(Change).decode)
 
@@ -95,6 +104,7 @@ class Facts(msgspec.Struct):
     loaded: int = 0  # resources of the last load, which are not published change by change
     published: int = 0
     refused: int = 0
+    refused_at: float | None = None
     looks: int = 0
     failures: int = 0  # one after the other
     failed: int = 0  # in all
@@ -165,6 +175,7 @@ class BridgeStore:
             if version == 0:
                 whole = f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
                 self.database.executescript(whole)
+            run(REFUSED)  # a file of before has none
 
     def problem(self, error: sqlite3.Error) -> str:
         """What is wrong with the file, and what to do."""
@@ -399,7 +410,7 @@ class BridgeMemory:
             self.facts.is_read = False
             self.save()
             self.keep_parts({})
-            for table in ("entry", "held", "waiting"):
+            for table in ("entry", "held", "waiting", "refused"):
                 self._run(f"DELETE FROM {table} WHERE bridge = ?", (self.id,))  # noqa: S608
 
     # Its list's parts -------------------------------------------------------------------------
@@ -427,14 +438,51 @@ class BridgeMemory:
         ).fetchone()
         return row and (*row, read_batch(row[1]))
 
-    def forget_batch(self, number: int) -> None:
+    def forget_batch(
+        self, number: int, changes: Sequence[Change], refused: Sequence[Refusal]
+    ) -> None:
+        """The hub has these, but for some."""
         with self._memory.transaction():
             self._run("DELETE FROM waiting WHERE bridge = ? AND number = ?", (self.id, number))
+            if self.refused[0]:
+                taken = {each.loc for each in changes} - {each.loc for each, _ in refused}
+                self._memory.database.executemany(
+                    "DELETE FROM refused WHERE bridge = ? AND loc = ?",
+                    ((self.id, loc) for loc in taken),
+                )
+            self.refuse(refused)
             self.save()
 
     @property
     def waiting(self) -> int:
         return self._count("waiting WHERE bridge = ?")
+
+    # What the hub refuses -----------------------------------------------------------------------
+
+    @property
+    def refused(self) -> tuple[int, str]:
+        """Of how many resources the last change was, and why the first of them."""
+        query = "SELECT COUNT(*), COALESCE(MIN(why), '') FROM refused WHERE bridge = ?"
+        found: tuple[int, str] = self._run(query, (self.id,)).fetchone()
+        return found
+
+    def refuse(self, refused: Sequence[Refusal]) -> None:
+        if not refused:
+            return
+        before = self.refused[0]
+        rows = ((self.id, each.loc, msgspec.json.encode([each]), why) for each, why in refused)
+        query = "INSERT OR REPLACE INTO refused VALUES (?, ?, ?, ?)"
+        self._memory.database.executemany(query, rows)
+        self.facts.refused += self.refused[0] - before
+        self.facts.refused_at = time()
+
+    def offer_again(self) -> None:
+        """It waits again, behind all else; as soon as the hub takes it, it is refused no more."""
+        query = "SELECT body FROM refused WHERE bridge = ?"
+        changes = [read_batch(body)[0] for (body,) in self._run(query, (self.id,))]
+        with self._memory.transaction():
+            for batch in batched(changes, BATCH):
+                self._wait(batch)
 
     # What is held back ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from clients.python.tests.bridge.bridging import Bridging
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_bridge import bridge as bridge_module
@@ -428,12 +428,40 @@ async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):
     def listed(*locs: str) -> bytes:
         return MAP.format("".join(f"<url><loc>{loc}</loc></url>" for loc in locs)).encode()
 
-    good, long = source.loc("a"), f"http://a.example/{'x' * 4_000}"
+    good, long = source.loc("a"), source.loc("x" * 4_000)
     for locs in ((good, long), (good, f"{long}y", source.loc("b"))):
         source.documents["/map.xml"] = listed(*locs)
-        facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
-        assert "not published" in (facts.skipped or "")
+        for _ in range(2):  # it stays no success
+            facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
+            assert "not published: 1 of its resources" in (facts.skipped or "")
+            assert not facts.is_well
     assert (bridging.told(), bridging.count()) == ([("created", "b")], 2)
+    source.documents["/map.xml"] = listed(good, source.loc("b"))
+    facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
+    assert (facts.is_well, facts.refused) == (True, 2)  # it is gone
+
+
+async def test_what_the_hub_refused_is_published_when_it_takes_it(source, bridging, monkeypatch):
+    """Also what had waited, and is refused before the Source is found."""
+    monkeypatch.setattr(bridge_module, "HUB_SECONDS", 0.0)
+    source.documents["/map.xml"] = sitemap(source, "a")
+    assert (await bridging.once(source.loc("map.xml"))).is_well
+    source.documents["/map.xml"] = sitemap(source, "ab")
+    for error in (TryAgain("the hub is away"), Rejected("not this", status=422)):
+        with monkeypatch.context() as patched:
+
+            async def publish(*_: object, error: Exception = error) -> None:
+                raise error
+
+            patched.setattr(HubTarget, "publish", publish)
+            facts = await bridging.once(source.loc("map.xml"))
+            assert str(error) in f"{facts.error} {facts.skipped}"
+            assert not facts.is_well
+    assert not (await bridging.once(source.loc("map.xml"))).is_well
+    monkeypatch.setattr(bridge_module, "AGAIN_SECONDS", 0.0)
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.skipped, facts.is_well, facts.refused) == (None, True, 1)
+    assert bridging.told() == [("created", "b")]
 
 
 async def test_a_source_that_has_moved_is_followed_with_what_is_known_of_it(source, bridging):
