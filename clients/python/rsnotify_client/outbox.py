@@ -327,9 +327,18 @@ OF_SESSION: dict[Database | None, tuple[str, ...]] = {
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
         # Else it gives times in the zone of the server, and does not name that.
         "SET SESSION time_zone = '+00:00'",
+        # Else the server keeps the session of a machine that is off for eight hours.
+        "SET SESSION wait_timeout = 300",
     ),
-    # Else texts of a database without an encoding (SQL_ASCII) are bytes.
-    "postgresql": ("SET SESSION client_encoding TO 'UTF8'",),
+    "postgresql": (
+        # Else texts of a database without an encoding (SQL_ASCII) are bytes.
+        "SET SESSION client_encoding TO 'UTF8'",
+        # Else the server keeps the session of a machine that is off for two hours.
+        "SELECT set_config(name, wanted.setting, FALSE) FROM pg_settings JOIN (VALUES "
+        "('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '10'), "
+        "('tcp_keepalives_count', '3'), ('tcp_user_timeout', '30000')"
+        ") AS wanted (name, setting) USING (name) WHERE source != 'client'",
+    ),
 }
 """Said once to each session of ours."""
 BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"

@@ -50,6 +50,16 @@ def test_what_waits_is_dated_in_utc_whatever_zone_the_server_and_the_application
     assert found.since == "2001-09-09T01:46:40+00:00"
 
 
+def test_the_server_is_asked_to_end_the_session_of_a_relay_whose_machine_is_off(database):
+    """So that another one leads within minutes."""
+    databases.prepare(database)
+    session = databases.connect(database)
+    with closing(OutboxTable(lambda: session, "in it")) as table, session.cursor() as cursor:
+        assert table.lead()
+        cursor.execute("SELECT @@SESSION.wait_timeout")
+        assert cursor.fetchone() == (300,)
+
+
 READS = {
     "rsnotify_outbox": OutboxTable.waiting,
     "rsnotify_refused": OutboxTable.refused_by_channel,

@@ -228,6 +228,23 @@ def test_a_relay_whose_idle_session_is_ended_leads_again(outbox):
     assert list(keys.values()) == [["0"], ["1"], ["2"], ["3"]]
 
 
+KEEPALIVES = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "idle"), [({}, "10"), ({"tcp_keepalives_idle": "60"}, "60")], ids=["ours", "own"]
+)
+def test_the_server_is_asked_to_miss_a_relay_whose_machine_is_off(outbox, chosen, idle):
+    """So that another one leads soon; what the URL says comes first."""
+    session = psycopg.connect(options(outbox, **chosen))
+    with closing(OutboxTable(lambda: session, "in it")) as table:
+        assert table.lead()
+        shown = [session.execute(f"SHOW {name}").fetchone() for name in KEEPALIVES]
+        limit = session.execute("SHOW tcp_user_timeout").fetchone()
+    assert shown == [(idle,), ("10",), ("3",)]
+    assert limit == ("30000",)
+
+
 @pytest.mark.parametrize("level", [r"repeatable\ read", "serializable"])
 def test_a_relay_of_a_strict_isolation_level_publishes_each_change_once(outbox, level):
     databases.writers_at_once(options(outbox, default_transaction_isolation=level))
