@@ -12,10 +12,12 @@ import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from time import time
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     CHANNELS_PATH,
@@ -26,6 +28,7 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.discovery import http_twin
+from rsnotify_client.moments import is_ahead
 from rsnotify_client.notification import Lost, Messages, NoChannel, position_of
 from rsnotify_client.web import Reply, Unreachable, Web
 
@@ -112,6 +115,7 @@ class StreamFollower:
         self._offset = address.begin
         self._cursor: str | None = None
         self._first: Messages | None = None
+        self._leads_astray = False
 
     async def begin(self) -> None:
         """Learn where the stream stands, from an answer that is not waited for."""
@@ -124,6 +128,7 @@ class StreamFollower:
         """What follows, as it comes; it ends with an error only."""
         if self._first is not None:
             yield self._first
+            self._check_offset()
         loop, hurried = asyncio.get_running_loop(), 0
         while True:
             began = loop.time()
@@ -134,6 +139,7 @@ class StreamFollower:
             if found is not None:
                 hurried = 0
                 yield found
+                self._check_offset()
                 continue
             hurried = hurried + 1 if loop.time() < began + HURRIED_SECONDS else 0
             if hurried >= HURRIED_ANSWERS:
@@ -162,10 +168,19 @@ class StreamFollower:
         if after is None or until == after:
             return None
         if until > after:
+            self._leads_astray = self._is_to_come(until) and not self._is_to_come(after)
             return Messages(body or b"[]", after, until, self._address.up)
         if waits:
             raise Lost(f"the stream ends at {until} now, and at {after} before")
         return None
+
+    def _check_offset(self) -> None:
+        """Whoever asked for what follows a time that has not come would be told of nothing."""
+        if self._leads_astray:
+            raise Lost(f"the stream goes on at {self._offset}, which has not come yet")
+
+    def _is_to_come(self, at: Position) -> bool:
+        return is_ahead(str(at), max(time(), date_seconds(self.date) or 0.0))
 
     async def _until(self, answer: Reply) -> Position:
         """Up to where an answer has all changes; or the error that it stands for."""

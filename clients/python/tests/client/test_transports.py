@@ -390,6 +390,30 @@ def test_an_offset_that_has_not_come_is_not_believed():
     assert "has not come yet" in skipped[0]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_stream_that_goes_on_in_the_future_is_read_from_the_newest_change(
+    source, attempts, caplog, at_once
+):
+    """Whoever asked for what follows that time would be told of nothing."""
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        offset = request.query["offset"]
+        if offset.startswith("2999") or (not at_once and "live" not in request.query):
+            return web.Response(status=204, headers={"Stream-Next-Offset": offset})
+        if offset == "2026-11-20T00:00:01.000000Z":
+            answer = told("02", message("02"))
+            answer.headers["Stream-Next-Offset"] = "2999-01-01T00:00:00.000000Z"
+            return answer
+        return told("03", message("03"))
+
+    source.handlers[STREAM] = stream
+    follower = followed(source, cursor=Position.parse("2026-11-20T00:00:01Z"))
+    async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
+        assert await next_changes(pieces) == ["http://a/02"]
+        assert await next_changes(pieces) == ["http://a/03"]
+    assert "goes on at 2999-01-01T00:00:00.000000Z, which has not come yet" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("channel", "streams"),
     [
