@@ -87,6 +87,11 @@ def _until_ended(work: Coroutine[Any, Any, None]) -> None:
         raise KeyboardInterrupt from None
 
 
+def interrupted_by_sigterm() -> None:
+    """From now on: what a command has begun to write goes away as it ends."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def check_choice(option: str, value: str, known: Sequence[str]) -> None:
     """Refuse what is none of these; name the one that is probably meant."""
     if value in known:

@@ -17,7 +17,7 @@ from urllib.parse import quote as percent_encoded
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import Commands, Json, interrupted_by_sigterm
 from rsnotify.cli.output import print_done, print_json, progress
 from rsnotify.cli.target import ADMIN_FILE, DATA, checked_name
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -345,6 +345,7 @@ def backup(
 
     It needs the Redis that the hub starts. The admin token is not in the file.
     """
+    interrupted_by_sigterm()
     with progress("Redis writes its data") as say:
         try:
             written = back_up(data, file, say)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import aclosing
 from errno import ENOSPC
 from pathlib import Path
@@ -21,7 +22,7 @@ from rsnotify_client import follow_async
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
 from tests.support.redis_cluster import MASTERS, cluster
-from tests.support.running import RunningHub, rsnotify, until
+from tests.support.running import RunningHub, clean_environment, rsnotify, until
 
 LOCS = re.compile(rb"<loc>(http://example.com/[^<]+)</loc>")
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
@@ -210,6 +211,27 @@ async def test_of_two_backups_at_the_same_time_one_is_refused(tmp_path):
             await client.config_set("rdb-key-save-delay", 0)
         assert (ended.status, "for somebody else: wait" in ended.err) == (1, True), ended.err
         assert not (tmp_path / "file").exists()
+
+
+ENDED_AS_IT_COPIES = """
+import os, runpy, signal, sys
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGTERM)
+sys.argv[0] = "rsnotify"
+runpy.run_module("rsnotify", run_name="__main__")
+"""
+
+
+async def test_a_backup_that_is_ended_leaves_nothing(tmp_path):
+    """By SIGTERM, as `timeout` and systemd do; it holds what is private, and is large."""
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    async with RunningHub(tmp_path / "data") as hub:
+        await hub.publish(BEFORE)
+        program = (sys.executable, "-c", ENDED_AS_IT_COPIES)
+        words = ("backup", str(folder / "file"), "--data", str(hub.data))
+        process = await asyncio.create_subprocess_exec(*program, *words, env=clean_environment())
+        assert await process.wait() == 130
+        assert [*folder.iterdir(), *hub.data.glob("dump.rdb")] == []
 
 
 def test_that_a_backup_was_made_is_kept_though_another_user_has_made_the_one_before(tmp_path):
