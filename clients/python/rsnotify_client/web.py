@@ -19,6 +19,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.gunzip import MAGIC, Gunzip
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.retry import retry_after_seconds
 from rsnotify_client.address import joined, origin, without_tokens
 from rsnotify_client.answer import AGAIN, cause_of, problem_in, untrusted
@@ -96,7 +97,12 @@ class Tag(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Self:
-        return cls(headers.get("etag"), headers.get("last-modified"))
+        """A date that was not over when it was sent may be that of something else, too: it is of no
+        use (RFC 9110, 8.8.2.2)."""
+        modified = headers.get("last-modified")
+        written, sent = date_seconds(modified), date_seconds(headers.get("date"))
+        is_over = written is None or sent is None or sent > written
+        return cls(headers.get("etag"), modified if is_over else None)
 
     @property
     def condition(self) -> dict[str, str]:

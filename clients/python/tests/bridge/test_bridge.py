@@ -113,6 +113,23 @@ async def test_an_unchanged_part_of_an_index_is_not_read_again(source, bridging)
     assert (bridging.told(), bridging.count()) == ([("deleted", "p")], 15)
 
 
+async def test_a_list_that_is_written_again_in_its_second_is_read_again(source, bridging):
+    source.documents["/map.xml"] = sitemap(source, "a")
+    second = format_datetime(datetime.now(UTC), usegmt=True)
+
+    async def handler(request: web.Request) -> web.Response:
+        told = {"Last-Modified": second, "Date": second}
+        if request.headers.get("If-Modified-Since") == second:
+            return web.Response(status=304, headers=told)
+        return web.Response(body=source.documents["/map.xml"], headers=told)
+
+    source.handlers["/map.xml"] = handler
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "ab")
+    await bridging.once(source.loc("map.xml"))
+    assert bridging.told() == [("created", "b")]
+
+
 async def test_a_list_that_is_suddenly_empty_deletes_nothing_until_that_is_said(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "abc")
     await bridging.once(source.loc("map.xml"))
