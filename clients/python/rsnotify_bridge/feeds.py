@@ -3,7 +3,7 @@
 Rules that hold here: nothing is fetched; an entry that leaves a feed is not gone, it is old.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,8 +72,23 @@ def _page(
     entries: Entries, older: str | None, *, is_complete: bool = False, begins_anew: bool = False
 ) -> FeedPage:
     times = [at for _, each in entries if (at := position_of(each.lastmod)) is not None]
-    begins, ends = min(times, default=None), max(times, default=None)
+    begins, ends = _begin_of(times), max(times, default=None)
     return FeedPage(entries, begins, ends, older, is_complete, begins_anew)
+
+
+def _begin_of(times: Sequence[Position]) -> Position | None:
+    """The time of the oldest entry, of a page with the oldest first.
+
+    What is pinned above the newest says nothing of how far back the page goes; that is where few
+    are above it, for some feeds are in another order.
+
+    >>> int(_begin_of([Position(7), Position(9), Position(2)]) or 0)
+    7
+    """
+    if not times:
+        return None
+    pinned = times[::-1].index(max(times))
+    return min(times[: len(times) - pinned] if 2 * pinned < len(times) else times)
 
 
 def _first(url: str, links: list[Element]) -> str | None:

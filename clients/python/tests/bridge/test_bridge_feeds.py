@@ -52,6 +52,24 @@ async def test_what_leaves_a_feed_is_not_gone_and_what_may_be_missing_is_said(so
     assert "does not reach back" in (facts.skipped or "")
 
 
+async def test_an_old_entry_that_is_pinned_does_not_hide_the_pages_behind_it(source, bridging):
+    source.documents["/feed"] = feed(source, ("pinned", -900), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    first = feed(source, ("pinned", -900), ("d", 5), ("c", 4))
+    source.documents["/feed"] = first.replace(b"<entry>", b'<link rel="next" href="2"/><entry>', 1)
+    source.documents["/2"] = feed(source, ("b", 3), ("a", 0))
+    facts = await bridging.once(source.loc("feed"))
+    assert (facts.skipped, bridging.told()) == (None, [("created", each) for each in "bcd"])
+
+
+async def test_a_feed_that_lists_the_oldest_first_reaches_back_as_far_as_it_does(source, bridging):
+    source.documents["/feed"] = feed(source, ("a", 0), ("b", 1))
+    await bridging.once(source.loc("feed"))
+    source.documents["/feed"] = feed(source, ("a", 0), ("b", 1), ("c", 2))
+    facts = await bridging.once(source.loc("feed"))
+    assert (facts.skipped, bridging.told()) == (None, [("created", "c")])
+
+
 async def test_tombstones_delete(source, bridging):
     source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
     await bridging.once(source.loc("feed"))
