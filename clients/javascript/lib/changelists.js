@@ -7,7 +7,7 @@ import { DocumentReader, linkIn, timedChanges } from "./document.js";
 import { linked } from "./discovery.js";
 import { HistoryGone, Rejected, SetBack } from "./errors.js";
 import { Furthest } from "./furthest.js";
-import { later, positionOf } from "./position.js";
+import { endOf, later, positionOf } from "./position.js";
 import { decoded, detailIn, pieces, refused, textOf } from "./web.js";
 
 export const PAGES = 10_000;
@@ -42,7 +42,7 @@ export function listsAfter(lists, cursor) {
   let reached = cursor;
   for (const list of lists) {
     const ended = list.until ?? (list.from === undefined ? list.modified : undefined);
-    if (ended !== undefined && ended < cursor) continue;
+    if (ended !== undefined && endOf(ended) < cursor) continue;
     if (list.from > reached) throw new HistoryGone(reached, `a Change List begins at ${list.from}`);
     reached = later(reached, list.until);
     found.push(list);
@@ -270,7 +270,7 @@ export class ChangeLists {
         continue;
       }
       begin ??= beginningOf(head, cursor);
-      const timed = timedChanges(entries, end ?? begin);
+      const timed = atCursor(timedChanges(entries, end ?? begin), cursor);
       this.#furthest.noteChanges(timed);
       if (tag !== undefined) this.#noteBounds(head, lastHead);
       const until = later(timed.at(-1)?.position ?? end ?? begin, closedAt(head, lastHead));
@@ -354,6 +354,18 @@ function checkKind(url, { root, md }, first) {
   if (root === first.root && md.capability === first.md.capability) return;
   const kinds = [md.capability ?? root, first.md.capability ?? first.root];
   throw new Rejected(`${url} is a ${kinds[0]}, not a page of a ${kinds[1]}`);
+}
+
+/** A time in whole seconds may be any moment of its second: at the cursor, if that is in it. */
+function atCursor(timed, cursor) {
+  if (cursor === undefined) return timed;
+  let before;
+  return timed.map(({ position, change }) => {
+    const isWhole = positionOf(change.datetime) === position && !change.datetime.includes(".");
+    const mayBeThere = isWhole && position < cursor && endOf(position) >= cursor;
+    before = later(mayBeThere ? cursor : position, before);
+    return { position: before, change };
+  });
 }
 
 function beginningOf(head, cursor) {

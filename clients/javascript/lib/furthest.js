@@ -2,7 +2,7 @@
 //
 // Pure: nothing is fetched. A list that was not read, or does not say when it changed, proves nothing.
 
-import { later } from "./position.js";
+import { endOf, later } from "./position.js";
 
 const UNKNOWN = "9999-12-31T23:59:59.999999Z";
 const SET_BACK = "the Source was set back, or a cache has sent an old list";
@@ -54,9 +54,4 @@ export class Furthest {
 
 function isBefore(position, other) {
   return other !== undefined && (position === undefined || position < other);
-}
-
-/** A time in whole seconds may mean any moment of its second. */
-function endOf(position) {
-  return position?.replace(".000000Z", ".999999Z");
 }

@@ -20,6 +20,11 @@ export function positionOf(text) {
   return `${utc.slice(0, 19)}.${fraction.slice(0, 6).padEnd(6, "0")}Z`;
 }
 
+/** The last moment that a position may mean: in whole seconds, any of its second. */
+export function endOf(position) {
+  return position?.replace(".000000Z", ".999999Z");
+}
+
 /** The later of two positions, either of which may be missing. */
 export function later(one, other) {
   return other === undefined || one > other ? one : other;

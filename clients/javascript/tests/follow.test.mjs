@@ -558,6 +558,16 @@ describe("a gap", () => {
   const next = (page) => link("next", `/list${page}.xml`);
   const tooOld = () => inTurn(answered(410, "{}"), stream(at(9)));
 
+  test("may have any moment of its second where a list says whole seconds", async () => {
+    const when = (second) => at(second).replace(".000000", "");
+    const entry = (second) => changed(second).replace(at(second), when(second));
+    source.answers["/list.xml"] = list({ from: when(1) }, ...[1, 2, 3].map(entry));
+    const position = at(2).replace("000000Z", "300000Z");
+    assert.deepEqual(await read("/list.xml", 2, { position }), ["2", "3"]);
+    source.answers["/list.xml"] = list({ from: when(1) }, changed(1), changed(2), entry(3));
+    assert.deepEqual(await read("/list.xml", 1, { position }), ["3"]);
+  });
+
   test("is read from all pages of a list that each say the same of the whole", async () => {
     const whole = { from: at(0), until: at(8) };
     offer(tooOld(), list(whole, next(2), changed(1), changed(2)));

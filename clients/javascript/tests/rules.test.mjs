@@ -334,6 +334,15 @@ describe("Change Lists", () => {
     assert.deepEqual(names(listsAfter(lists, undefined)), ["1", "3", "5"]);
   });
 
+  test("that end in a whole second, or were changed in one, may reach to its end", () => {
+    const [inIt, after] = [at(3).replace("000000Z", "700000Z"), at(4)];
+    const changedIn = { loc: "changed", modified: at(3) };
+    for (const each of [list(1, 3), changedIn]) {
+      assert.deepEqual(listsAfter([each], inIt), [each]);
+      assert.deepEqual(listsAfter([each], after), []);
+    }
+  });
+
   test("that do not join, or begin after the cursor, tell of a gap", () => {
     assert.throws(() => listsAfter([list(1, 3), list(4)], at(2)), HistoryGone);
     assert.throws(() => listsAfter([list(5)], at(4)), HistoryGone);
