@@ -314,7 +314,7 @@ export class ChangeLists {
     const headers = { Accept: "application/xml, text/xml;q=0.9, */*;q=0.1" };
     if (etag && !this.#web.isForeign(url)) headers["If-None-Match"] = etag;
     const answer = await this.#web.ask(url, { headers });
-    if (answer.status === 304) return undefined;
+    if (answer.status === 304 && "If-None-Match" in headers) return undefined;
     if (answer.status === 400) throw refused(url, answer, detailIn(await textOf(answer)));
     if (answer.status !== 200) throw refused(url, answer);
     return answer;

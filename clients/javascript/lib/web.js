@@ -16,6 +16,7 @@ const IN_SUBPROTOCOL = /^[\w!#$%&'*+.^`|~-]+$/; // what RFC 9110 calls a token
 const CHOSEN = "rsnotify.xml"; // the server must choose one, and never the one with the token
 const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";
 const MENDS = {
+  304: "the answer was 304, unchanged, though nobody asked for that: look at its cache",
   401: "a token is needed: give one that may read it",
   403: "it may not be read: give a token that may",
   404: "there is nothing at this address: look whether it is right",

@@ -832,6 +832,19 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await reading, ["1"]);
   });
 
+  test("that are called unchanged though nobody knows them were not read", async () => {
+    const unasked = /304, unchanged, though nobody asked/;
+    const page = list({ from: at(0) }, link("next", "/next.xml"), changed(1));
+    const lists = index("changelist", ["/part.xml", `from="${at(0)}"`]);
+    for (const [path, text] of [[], ["/part.xml", lists], ["/next.xml", page]]) {
+      source.answers["/c.xml"] = capabilities(["/list.xml", "changelist"]);
+      source.answers["/list.xml"] = text ?? answered(304);
+      source.answers[path] = answered(304);
+      const signal = AbortSignal.timeout(2000);
+      await assert.rejects(read("/c.xml", 2, { position: at(0), signal }), unasked, path);
+    }
+  });
+
   test("are asked for again after trouble, and it is said how it stands", async () => {
     const text = list({ from: at(0) }, changed(1));
     const empty = answered(200, list({ from: at(0) }));
