@@ -140,16 +140,20 @@ export class ChangeLists {
     throw new SetBack(`${this.#url}: ${problem}`, later(change, end));
   }
 
-  /** The last change that there is: whoever follows from now on begins behind it. */
+  /** The last changes that there are, of one time: whoever follows from now on begins behind them. */
   async end() {
     let last;
+    let timed = [];
     for (const { loc } of (await this.#lists(undefined)).reverse()) {
       for await (const received of this.#changes(loc, undefined)) {
-        if (received.timed.length || !last) last = received;
+        if (last && !received.timed.length) continue;
+        const latest = received.timed.filter(({ position }) => position === received.until);
+        timed = received.until === last?.until ? timed.concat(latest) : latest;
+        last = received;
       }
       if (last) break;
     }
-    return last;
+    return last && { ...last, timed };
   }
 
   async #lists(cursor) {

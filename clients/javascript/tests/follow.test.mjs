@@ -708,6 +708,15 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["2"]);
   });
 
+  test("tell nothing of before either if all of it is of one day, and comes in pieces", async () => {
+    const day = (count) =>
+      `<url><loc>http://a/${count}</loc><rs:md change="created" datetime="2026-11-20"/></url>`;
+    const some = Array.from({ length: 1500 }, (_, count) => day(count));
+    const lists = [some, some, [...some, day("new")]];
+    source.answers["/list.xml"] = inTurn(...lists.map((all) => answered(200, list({}, ...all))));
+    assert.deepEqual(await read("/c.xml", 1), ["new"]);
+  });
+
   test("that are still empty when it begins pass nothing over of what comes", async () => {
     const lists = [list({}), list({}), list({}, changed(1)), list({}, changed(1), changed(2))];
     source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
