@@ -126,11 +126,15 @@ export function eventParser() {
   let rest = "";
   let data = [];
   let size = 0;
+  let endsInCr = false; // which ends a line; a LF that follows belongs to it
   return (text) => {
-    const lines = (rest + text).split("\n");
+    if (text === "") return [];
+    const lines = (endsInCr ? text.replace(/^\n/, "") : text).split(/\r\n|\r|\n/);
+    lines[0] = rest + lines[0];
+    endsInCr = text.endsWith("\r");
     rest = lines.pop();
     const found = [];
-    for (const line of lines.map((each) => each.replace(/\r$/, ""))) {
+    for (const line of lines) {
       if (line === "" && data.length) found.push(data.splice(0).join("\n"));
       if (line === "") size = 0;
       const field = /^data(?:: ?(.*))?$/s.exec(line);

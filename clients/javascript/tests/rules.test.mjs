@@ -410,6 +410,19 @@ describe("event streams", () => {
     }
   });
 
+  test("may end their lines with CR, or with CR and LF, in whatever pieces they come", () => {
+    for (const end of ["\r", "\r\n"]) {
+      const events = EVENTS.replaceAll(/\r?\n/g, end);
+      for (const size of [1, 2, 3, events.length]) {
+        const parse = eventParser();
+        const found = [];
+        for (let at = 0; at < events.length; at += size)
+          found.push(...parse(events.slice(at, at + size)), ...parse(""));
+        assert.deepEqual(found, ["a\nb", ""], JSON.stringify([end, size]));
+      }
+    }
+  });
+
   test("may have fields of other names, which say nothing", () => {
     assert.deepEqual(eventParser()("database: x\n\ndata: a\ndata-x: b\n\n"), ["a"]);
   });
