@@ -392,6 +392,11 @@ async function* bounded(parts) {
 /** Inflates what begins as gzip does; leaves the rest as it is. */
 async function* unpacked(parts) {
   const first = await parts.next();
+  while (!first.done && first.value.length < GZIP.length) {
+    const { done, value } = await parts.next();
+    if (done) break;
+    first.value = Uint8Array.from([...first.value, ...value]);
+  }
   const again = (async function* () {
     if (!first.done) yield first.value;
     yield* parts;

@@ -876,6 +876,15 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1, { position: at(0) }), ["1"]);
   });
 
+  test("may be compressed files of which a single byte comes first", async () => {
+    const packed = gzipSync(list({ from: at(0) }, changed(1)));
+    source.answers["/list.xml"] = (_, response) => {
+      response.writeHead(200).write(packed.subarray(0, 1));
+      setTimeout(() => response.end(packed.subarray(1)), 20);
+    };
+    assert.deepEqual(await read("/c.xml", 1, { position: at(0) }), ["1"]);
+  });
+
   test("may be asked for as rarely as the option allows", async () => {
     source.answers["/list.xml"] = list({ from: at(0) }, changed(1));
     assert.deepEqual(await read("/c.xml", 1, { position: at(0), pollSeconds: OPTION_SECONDS }), ["1"]);
