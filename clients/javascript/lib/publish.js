@@ -6,6 +6,7 @@ import { delaySeconds, sleep } from "./retry.js";
 import { checkedUrl, httpTwin, refused, textOf, Web, withoutToken } from "./web.js";
 
 export const GIVE_UP_SECONDS = 60;
+const KEY = /^[!-~]{1,255}$/;
 
 /**
  * Publish one change or several to a set of the hub at `url`; gives `{accepted, from, until}`.
@@ -20,6 +21,9 @@ export async function publish(url, set, changes, options = {}) {
   const { giveUpSeconds = GIVE_UP_SECONDS } = options;
   if (!(giveUpSeconds >= 0)) {
     throw new Rejected(`giveUpSeconds is ${giveUpSeconds}: give seconds, 0 or more`);
+  }
+  if (typeof key !== "string" || !KEY.test(key)) {
+    throw new Rejected(`the key is ${key}: give 1 to 255 visible characters of ASCII`);
   }
   const kind = framework ? "framework" : "changes";
   const address = new URL(

@@ -65,6 +65,15 @@ describe("publishing", () => {
     assert.equal(keys[2], "mine");
   });
 
+  test("refuses at once a key that no hub takes", async () => {
+    answerInTurn(accept);
+    for (const key of ["", null, 1, "schlüssel", "a b", "a\n", "a".repeat(256), "€"]) {
+      const options = { key, giveUpSeconds: 0.5 };
+      await assert.rejects(publish(hub.url, "set", CHANGE, options), /^Rejected: the key is/);
+    }
+    assert.equal(hub.asked.length, 0);
+  });
+
   test("has a key also on a page without TLS, which has no randomUUID", async (context) => {
     Object.defineProperty(crypto, "randomUUID", { value: undefined, configurable: true });
     context.after(() => delete crypto.randomUUID);
