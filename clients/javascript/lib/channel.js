@@ -31,7 +31,10 @@ export async function openChannel(web, url, standing, options = {}) {
   });
   if (!wantsSocket) return renewable(web, stream);
   const from = standing() ?? stream.begins;
-  const socket = await openSocket(web, WebSocket, resumed(url, from));
+  const socket = await openSocket(web, WebSocket, resumed(url, from)).catch((error) => {
+    stream.close?.();
+    throw error; // of a token function
+  });
   web.signal?.throwIfAborted();
   const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
   const isDead = stream.begins === undefined ? isBehind : saysMore;

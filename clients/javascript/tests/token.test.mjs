@@ -3,8 +3,10 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
+import { openChannel } from "../lib/channel.js";
 import { Rejected, TryAgain } from "../lib/errors.js";
 import { endOf, HeldToken } from "../lib/token.js";
+import { Web } from "../lib/web.js";
 import { follow, publish } from "../rsnotify.js";
 import { answered, serve } from "./servers.mjs";
 
@@ -28,6 +30,24 @@ async function until(fact) {
 }
 
 describe("a token", () => {
+  test("that cannot be had for a WebSocket leaves no event stream open", async () => {
+    const hub = await serve({});
+    let closed;
+    hub.answers["/channel"] = (_, response) => {
+      closed = new Promise((resolve) => response.on("close", () => resolve("closed")));
+      response.writeHead(200, { "Content-Type": "text/event-stream" }).flushHeaders();
+    };
+    const url = `${hub.url.replace("http", "ws")}/channel`;
+    const web = new Web({ url, token: "secret" });
+    web.socket = () => Promise.reject(new TryAgain("the token function has failed"));
+    const options = { WebSocket: class {} };
+    await assert.rejects(openChannel(web, url, () => undefined, options), TryAgain);
+    const late = new Promise((resolve) => setTimeout(resolve, 2000, "late"));
+    const ended = await Promise.race([closed, late]);
+    await hub.close();
+    assert.equal(ended, "closed");
+  });
+
   test("without an end is asked for once, by all together", async () => {
     const ask = counted((number) => `opaque-${number}`);
     const held = new HeldToken(ask);
