@@ -5,11 +5,13 @@
 // had it takes over; until it is open the stream stays, so nothing lies between the two.
 
 import { Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
+import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
 import { decoded, detailIn, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
 
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
+export const AT_ONCE_SECONDS = 10; // a hub sends what follows a place
 export const QUIET_SECONDS = 90; // then it is checked whether a WebSocket is dead
 const NOT_CLOSED = 1006; // by the peer: the connection has just ended
 const NOT_ALLOWED = 1008;
@@ -208,13 +210,16 @@ async function* payloadsOf(queue, close) {
 /** A program is told of no ping: whether a silent connection is dead must be asked. */
 function watch({ queue }, isDead, seconds = QUIET_SECONDS) {
   let count = -1;
+  let isAsked = false;
   const look = async () => {
+    if (isAsked) return;
     const heard = queue.count;
-    const isQuiet = heard === count && queue.isEmpty;
-    if (isQuiet && (await isDead()) && queue.count === heard) {
+    isAsked = heard === count && queue.isEmpty;
+    if (isAsked && (await isDead()) && queue.count === heard) {
       const problem = "the connection is dead: it has not brought what the Source has";
       queue.end(new TryAgain(problem, { isCut: heard === 0 }));
     }
+    isAsked = false;
     count = heard;
   };
   const timer = setInterval(look, seconds * 1000);
@@ -226,9 +231,26 @@ async function hasMore(web, url, cursor) {
   try {
     const stream = await openStream(web, url);
     stream.close();
-    return stream.begins > cursor;
+    return stream.begins > cursor && (!new URL(url).search || (await hasPart(web, url, cursor)));
   } catch (error) {
     return error.status !== 429;
+  }
+}
+
+/** Whether anything is sent at once of the part that is asked for: what is newer may be none of it. */
+async function hasPart(web, url, cursor) {
+  const { payloads, close } = await openStream(web, url, cursor);
+  const nothing = new TryAgain("nothing came at once");
+  const timer = setTimeout(close, AT_ONCE_SECONDS * 1000, nothing);
+  try {
+    const { value } = await payloads.next();
+    return readNotification(value).timed.length > 0;
+  } catch (error) {
+    if (error !== nothing) throw error;
+    return false;
+  } finally {
+    clearTimeout(timer);
+    close();
   }
 }
 

@@ -441,6 +441,38 @@ describe("a channel", () => {
     assert.deepEqual(states, []);
   });
 
+  for (const [what, sent, count] of [
+    ["none of it keeps", [notification(1, 5)], 1],
+    ["nothing at all keeps", [], 1],
+    ["some of it ends", [notification(1, 5, changed(4))], 2],
+  ]) {
+    test(`by a WebSocket that is silent about a part, of which the hub sends ${what} it`, async () => {
+      const [made, ending] = [[], new AbortController()];
+      let looked = 0;
+      const url = alone((about, response) => {
+        const isLooking = made.length === 1 && about.from && ++looked;
+        stream(about.from ?? at(5), ...(isLooking ? sent : []))(about, response);
+        if (count === 1 && looked === 2) ending.abort();
+      });
+      const WebSocket = class {
+        constructor(address) {
+          made.push(address);
+          if (made.length === 2) ending.abort();
+          setTimeout(() => this.onopen());
+        }
+        close() {}
+      };
+      const options = { WebSocket, quietSeconds: 0.02, prefix: "http://a/", position: at(1) };
+      const states = [];
+      const onState = ({ state }) => states.push(state);
+      if (!sent.length) setTimeout(() => ending.abort(), 200); // it is waited for
+      const found = follow(url, { ...options, signal: ending.signal, onState });
+      for await (const change of found) assert.fail(change.loc);
+      assert.equal(made.length, count);
+      assert.equal(states.includes("waiting"), count > 1);
+    });
+  }
+
   for (const [what, answer] of [
     ["that is not there", answered(404)],
     ["that cannot be read for a while", answered(503)],
