@@ -7,6 +7,7 @@ import { DocumentReader, linkIn, timedChanges } from "./document.js";
 import { linked } from "./discovery.js";
 import { HistoryGone, Rejected, SetBack } from "./errors.js";
 import { Furthest } from "./furthest.js";
+import { ChangeOrder } from "./order.js";
 import { endOf, later, positionOf } from "./position.js";
 import { decoded, detailIn, pieces, refused, textOf } from "./web.js";
 
@@ -266,7 +267,7 @@ export class ChangeLists {
     let begin, end;
     let isUnchanged = true;
     const at = this.#askedAt(url);
-    for await (const { head, entries, tag, lastHead = head } of this.#document(at, etag)) {
+    for await (const { head, entries, tag, lastHead = head } of ordered(url, this.#document(at, etag))) {
       isUnchanged = false;
       if (head.root === "sitemapindex") {
         parts.push(...namedLists(url, entries));
@@ -274,8 +275,9 @@ export class ChangeLists {
         continue;
       }
       begin ??= beginningOf(head, cursor);
-      const timed = atCursor(timedChanges(entries, end ?? begin), cursor);
-      this.#furthest.noteChanges(timed);
+      const all = timedChanges(entries, end ?? begin);
+      this.#furthest.noteChanges(all);
+      const timed = atCursor(all, cursor);
       if (tag !== undefined) this.#noteBounds(head, lastHead);
       const until = later(timed.at(-1)?.position ?? end ?? begin, closedAt(head, lastHead));
       const last = tag === undefined ? timed.at(-1)?.position : until;
@@ -336,6 +338,21 @@ export class ChangeLists {
       yield { head: reader.head, entries };
     } catch (error) {
       throw error.constructor === Rejected ? new Rejected(`${url}: ${error.message}`) : error;
+    }
+  }
+}
+
+/** What a document gives, the changes in the order of their times; the last has none. */
+async function* ordered(url, pieces) {
+  const order = new ChangeOrder();
+  for await (const piece of pieces) {
+    const { head, entries, tag } = piece;
+    if (head.root === "sitemapindex") yield piece;
+    else if (tag === undefined) yield { head, entries: order.feed(entries) };
+    else {
+      yield { head, entries: order.close() };
+      if (order.problem) console.warn(`${url}: ${order.problem}`);
+      yield piece;
     }
   }
 }

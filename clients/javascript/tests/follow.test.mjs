@@ -749,6 +749,28 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["new"]);
   });
 
+  test("that begin with the newest are turned round, and that is said", async (context) => {
+    const warned = warningsOf(context);
+    const before = list({ from: at(0) }, ...[3, 2, 1].map((second) => changed(second)));
+    const after = list({ from: at(0) }, ...[5, 4, 3, 2, 1].map((second) => changed(second)));
+    source.answers["/list.xml"] = inTurn(...[before, before, after].map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 2), ["4", "5"]);
+    assert.deepEqual(await read("/c.xml", 4, { position: at(2) }), ["2", "3", "4", "5"]);
+    assert.match(warned[0], /listed newest first: they are turned round/);
+  });
+
+  test("in which an older change of a resource comes later leave that out", async (context) => {
+    const warned = warningsOf(context);
+    const again = (second) => changed(second, "http://a/x");
+    const first = [changed(2), changed(1), again(3), again(2), changed(4)];
+    const lists = [first, first, [...first, changed(5)]];
+    source.answers["/list.xml"] = inTurn(
+      ...lists.map((all) => answered(200, list({ from: at(0) }, ...all))),
+    );
+    assert.deepEqual(await read("/c.xml", 5, { position: at(0) }), ["2", "1", "x", "4", "5"]);
+    assert.match(warned[0], /skipped: http:\/\/a\/x, older than a change before it; 1 in all/);
+  });
+
   test("that are still empty when it begins pass nothing over of what comes", async () => {
     const lists = [list({}), list({}), list({}, changed(1)), list({}, changed(1), changed(2))];
     source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
