@@ -267,7 +267,8 @@ export class ChangeLists {
     let begin, end;
     let isUnchanged = true;
     const at = this.#askedAt(url);
-    for await (const { head, entries, tag, lastHead = head } of ordered(url, this.#document(at, etag))) {
+    const given = ordered(url, this.#document(at, etag));
+    for await (const { head, entries, tag, lastHead = head, modified } of given) {
       isUnchanged = false;
       if (head.root === "sitemapindex") {
         parts.push(...namedLists(url, entries));
@@ -275,6 +276,8 @@ export class ChangeLists {
         continue;
       }
       begin ??= beginningOf(head, cursor);
+      if (end === undefined && entries.length && !entries.some(({ md }) => md.datetime))
+        begin = beginOfUntimed(url, entries, begin, cursor, modified);
       const all = timedChanges(entries, end ?? begin);
       this.#furthest.noteChanges(all);
       const timed = atCursor(all, cursor);
@@ -297,19 +300,20 @@ export class ChangeLists {
   /** `{head, entries}` again and again; the last one has the `tag`, maybe null, and `lastHead`. */
   async *#document(url, etag) {
     const pages = [url];
-    for (let head; ; ) {
+    for (let head, modified; ; ) {
       const answer = await this.#asked(pages.at(-1), pages.length === 1 && etag);
       if (!answer) return;
+      if (pages.length === 1) modified = answer.headers.get("Last-Modified") ?? undefined;
       let page;
       for await (page of this.#entries(pages.at(-1), answer)) {
         head ??= page.head;
         checkKind(pages.at(-1), page.head, head);
-        yield { head, entries: page.entries };
+        yield { head, entries: page.entries, modified };
       }
       const next = linkIn(page.head, "next") ?? linked(answer.headers.get("Link"), "next");
       if (next === undefined) {
         const tag = pages.length === 1 ? answer.headers.get("ETag") : null;
-        yield { head, entries: [], tag, lastHead: page.head };
+        yield { head, entries: [], tag, lastHead: page.head, modified };
         return;
       }
       pages.push(nextAfter(pages, answer.url || pages.at(-1), next));
@@ -346,11 +350,11 @@ export class ChangeLists {
 async function* ordered(url, pieces) {
   const order = new ChangeOrder();
   for await (const piece of pieces) {
-    const { head, entries, tag } = piece;
+    const { head, entries, tag, modified } = piece;
     if (head.root === "sitemapindex") yield piece;
-    else if (tag === undefined) yield { head, entries: order.feed(entries) };
+    else if (tag === undefined) yield { head, entries: order.feed(entries), modified };
     else {
-      yield { head, entries: order.close() };
+      yield { head, entries: order.close(), modified };
       if (order.problem) console.warn(`${url}: ${order.problem}`);
       yield piece;
     }
@@ -387,6 +391,20 @@ function atCursor(timed, cursor) {
     before = later(mayBeThere ? cursor : position, before);
     return { position: before, change };
   });
+}
+
+/**
+ * Where changes stand that do not say when they happened: behind what is known, when their list was
+ * written, if nothing else says it. A `lastmod` of what was deleted may be older.
+ */
+function beginOfUntimed(url, entries, begin, cursor, modified) {
+  const hasTimes = entries.some(({ lastmod }) => lastmod);
+  if (begin !== undefined && (hasTimes || cursor === undefined || begin >= cursor)) return begin;
+  const written = Date.parse(modified);
+  if (!Number.isNaN(written)) return endOf(positionOf(new Date(written).toISOString()));
+  if (!hasTimes)
+    console.warn(`${url}: it does not say when anything changed: give each change a datetime`);
+  return begin;
 }
 
 function beginningOf(head, cursor) {

@@ -749,6 +749,22 @@ describe("Change Lists without a channel", () => {
     assert.deepEqual(await read("/c.xml", 1), ["new"]);
   });
 
+  test("without any times stand where they were written, or it is said", async (context) => {
+    const warned = warningsOf(context);
+    const entry = (name) => `<url><loc>http://a/${name}</loc><rs:md change="updated"/></url>`;
+    const text = list({ from: at(0) }, entry("x"), entry("y"));
+    const headers = { "Last-Modified": "Fri, 20 Nov 2026 00:00:05 GMT" };
+    source.answers["/list.xml"] = answered(200, text, headers);
+    assert.deepEqual(await read("/c.xml", 2, { position: at(3) }), ["x", "y"]);
+    assert.deepEqual(warned, []);
+    const signal = AbortSignal.timeout(200);
+    assert.deepEqual(await read("/c.xml", 1, { position: at(6), signal }), []);
+    source.answers["/list.xml"] = answered(200, text);
+    const ending = AbortSignal.timeout(200);
+    assert.deepEqual(await read("/c.xml", 1, { position: at(3), signal: ending }), []);
+    assert.match(warned[0], /does not say when anything changed: give each change a datetime/);
+  });
+
   test("that begin with the newest are turned round, and that is said", async (context) => {
     const warned = warningsOf(context);
     const before = list({ from: at(0) }, ...[3, 2, 1].map((second) => changed(second)));
