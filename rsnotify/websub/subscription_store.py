@@ -356,4 +356,5 @@ def _order(order: Order, subscription: Subscription, reason: str = "") -> Pendin
         set_name=subscription.set_name,
         kind=subscription.kind,
         reason=reason,
+        wanted=subscription.wanted,
     )

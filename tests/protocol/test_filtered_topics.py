@@ -153,8 +153,42 @@ async def test_a_part_that_a_set_no_longer_allows_ends_with_the_reason(websub_hu
         assert receiver.locs == [PAPERS, PAPERS, THESES]
         await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"filters": False})
         await websub_hub.publish(THESES, type=PDF, set_name=new_set)
-        (denial,) = await has(receiver, 1, of="denials")
+        await are_shown(websub_hub, receiver, 0)
+        (denial,) = receiver.denials
         assert "no longer allows filters" in denial.query["hub.reason"]
+
+
+async def test_the_end_of_a_part_is_not_that_of_the_whole(websub_hub, new_set):
+    async with Receiver() as receiver:
+        await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        await ask(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback)
+        await are_shown(websub_hub, receiver, 2)
+        (part,) = [each for each in await shown(websub_hub, receiver) if "?" in each["topic"]]
+        await websub_hub.ask("DELETE", f"/api/subscriptions/{part['id']}")
+        (denial,) = await has(receiver, 1, of="denials")
+        assert denial.query["hub.topic"] == part["topic"]
+        await are_shown(websub_hub, receiver, 1)
+        await websub_hub.publish(f"{PAPERS}1", set_name=new_set)
+        (delivery,) = await has(receiver, 1)
+        assert f'<{topic(websub_hub, new_set)}>; rel="self"' in delivery.headers["link"]
+
+
+async def test_a_part_whose_callback_failed_is_tried_again_when_the_operator_wants_it(
+    websub_hub, new_set
+):
+    async with Receiver(post=answers("503 Service Unavailable", retry_after="3600")) as receiver:
+        await subscribed_for_good(websub_hub, receiver, new_set, f"prefix={PAPERS}")
+        await websub_hub.publish(f"{PAPERS}1", set_name=new_set)
+        await has(receiver, 1)
+        receiver.post = answers()
+        (found,) = await shown(websub_hub, receiver)
+
+        async def is_noted():
+            return (await shown(websub_hub, receiver))[0]["next_attempt"]
+
+        await until(is_noted)
+        await websub_hub.ask("POST", f"/api/subscriptions/{found['id']}/retry")
+        await has(receiver, 2)
 
 
 @pytest.mark.parametrize(
