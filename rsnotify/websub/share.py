@@ -45,9 +45,12 @@ class Share:
         return not self.leaving and monotonic() + SAFE_SECONDS < self.until
 
     def ended(self, now: int) -> list["Subscriber"]:
-        """The subscribers whose lease is certainly over."""
+        """The subscribers whose lease is certainly over, and whose callbacks are not being asked
+        whether they renew it: those are told nothing until they have answered."""
         over = [each for each in self.subscribers.values() if each.subscription.is_over(now)]
-        return [each for each in over if each.patient_until <= monotonic()]
+        asked = {call.asked_to_confirm for call in self.verifications.values()} if over else ()
+        certain = [each for each in over if each.patient_until <= monotonic()]
+        return [each for each in certain if each.id not in asked]
 
     def __repr__(self) -> str:
         return f"<Share {self.number}: {len(self.subscribers)} subscribers>"
@@ -68,6 +71,11 @@ class Call(ABC):
     def has_confirmed(self) -> bool:
         """Whether its callback has confirmed a subscription."""
         return False
+
+    @property
+    def asked_to_confirm(self) -> str:
+        """The subscription that its callback is to confirm; empty if none."""
+        return ""
 
     @abstractmethod
     async def make(self) -> None: ...

@@ -68,6 +68,10 @@ class Verification(Call):
         is_yes = self.result is not None and self.result.confirms
         return is_yes and self.request.order == "subscribe"
 
+    @property
+    def asked_to_confirm(self) -> str:
+        return self.request.subscription_id if self.request.order == "subscribe" else ""
+
     async def make(self) -> None:
         """Call the callback once, and write down the result; only the writing is repeated."""
         unwritten, id_ = self.share.unwritten, self.request.subscription_id

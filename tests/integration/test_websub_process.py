@@ -497,6 +497,29 @@ async def test_a_lease_that_is_renewed_while_it_ends_goes_on(process, moment):
     assert process.callbacks.posts == 1
 
 
+@pytest.mark.parametrize(("answer", "posts"), [(200, 1), (404, 0)])
+async def test_a_lease_that_ends_while_its_callback_is_asked_goes_on_if_it_says_yes(
+    process, monkeypatch, answer, posts
+):
+    """With what it was owed: a new subscription would begin at the newest change."""
+    confirm, may_answer = process.callbacks.get, asyncio.Event()
+
+    async def slowly(url: str) -> CallAnswer:
+        await may_answer.wait()
+        return (await confirm(url))._replace(status=answer)
+
+    monkeypatch.setattr(process.callbacks, "get", slowly)
+    await begin_with_a_lease_that_is_over(process)
+    await begin_to_renew(process)
+    await process.ownership.end_subscriptions()
+    assert process.callbacks.posts == 0, "WEBSUB 18"
+    may_answer.set()
+    await process.rest()
+    await process.ownership.end_subscriptions()
+    assert process.callbacks.posts == posts
+    assert list(await process.store.all()) == [ID] * posts
+
+
 async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(process):
     await begin_with_a_lease_that_is_over(process)
     is_written, may_go_on = asyncio.Event(), asyncio.Event()
