@@ -42,6 +42,7 @@ class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
     client_address: str = ""
     wanted: str = ""  # which changes: a filter as its canonical query; empty if all
+    lease_end: int = 0  # of the subscription that is to be removed; else 0
 
     @property
     def channel(self) -> ChannelName:
@@ -83,6 +84,10 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_over(self, now: int) -> bool:
         """WEBSUB 18: whether its lease has ended."""
         return self.lease_end <= now
+
+    def is_later_than(self, removal: PendingRequest) -> bool:
+        """Whether its callback has confirmed it after this removal was asked for."""
+        return removal.lease_end not in (0, self.lease_end)
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):

@@ -152,9 +152,13 @@ class Verification(Call):
         return None if self._is_asked_again(answer) else VerificationResult(confirms=False)
 
     async def _notify_of_denial(self) -> VerificationResult | None:
-        """WEBSUB 15: the callback is notified, whatever it answers."""
+        """WEBSUB 15: the callback is notified, whatever it answers. It may have subscribed anew
+        since, as far as it could not be reached: what is meant has ended then."""
         request = self.request
         if request.order == "remove":
+            known = self.share.subscribers.get(request.subscription_id)
+            if known is not None and known.subscription.is_later_than(request):
+                return VerificationResult(confirms=False)
             self._verifier.subscribers.drop(self.share, request.subscription_id)
         answer = await self._verifier.dialler.get(
             denial_url(request.callback, request.topic, request.reason)
@@ -183,7 +187,7 @@ class Verification(Call):
             case "unsubscribe" if result.confirms:  # WEBSUB 7
                 if await self._finish(drop=True):
                     self._verifier.subscribers.drop(self.share, self.request.subscription_id)
-            case "remove":
+            case "remove" if result.confirms:
                 await self._finish(drop=True)
             case "retry":
                 await self._retry()

@@ -333,6 +333,31 @@ async def test_whoever_is_confirmed_is_served_though_its_client_address_is_not_d
     assert list(process.share.subscribers) == [ID]
 
 
+async def test_a_late_denial_does_not_end_what_its_callback_has_confirmed_since(
+    process, monkeypatch
+):
+    """It could not be reached, was started again, and subscribed before it was told."""
+    confirm = process.callbacks.get
+
+    async def is_down(_: str) -> CallAnswer:
+        return CallAnswer(0, "nothing listens there", reached=False)
+
+    await process.begin(cursor=HEAD)
+    monkeypatch.setattr(process.callbacks, "get", is_down)
+    await process.store.remove(process.subscriber.subscription, "the operator has removed it")
+    await process.take_in()
+    assert process.share.subscribers == {}
+    monkeypatch.setattr(process.callbacks, "get", confirm)
+    await begin_to_renew(process)
+
+    async def is_settled() -> bool:
+        return not process.share.verifications
+
+    await until(is_settled)
+    assert list(await process.store.all()) == list(process.share.subscribers) == [ID]
+    assert [url for url in process.callbacks.gets if "denied" in url] == []
+
+
 # --- deliveries ----------------------------------------------------------------------------------
 
 
