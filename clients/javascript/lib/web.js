@@ -11,7 +11,7 @@ export const ANSWER_SECONDS = 20; // until an answer begins
 export const SILENCE_SECONDS = 45; // until more of it comes; a hub says something every 25 s
 export const RETRY_AFTER_SECONDS = 3_600;
 const UNAUTHORIZED = 401;
-const AGAIN = [408, 425, 429, 500, 502, 503, 504];
+const AGAIN = [408, 425, 429, 500, 502, 503, 504, 507]; // 507: a hub that is full
 const IN_SUBPROTOCOL = /^[\w!#$%&'*+.^`|~-]+$/; // what RFC 9110 calls a token
 const CHOSEN = "rsnotify.xml"; // the server must choose one, and never the one with the token
 const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";

@@ -44,6 +44,7 @@ describe("publishing", () => {
 
   for (const [what, failure] of Object.entries({
     "a 503": answered(503),
+    "a 507, as from a hub that is full": answered(507),
     "a 429": answered(429),
     "no answer": hangUp,
     "half an answer": breakOff,
