@@ -166,7 +166,8 @@ async function openSocket(web, WebSocket, url) {
   signal?.addEventListener("abort", leave);
   queue.atEnd(() => signal?.removeEventListener("abort", leave));
   queue.atEnd(() => socket.close());
-  socket.onmessage = ({ data }) => queue.put(String(data));
+  socket.binaryType = "arraybuffer";
+  socket.onmessage = ({ data }) => queue.put(textIn(data));
   socket.onclose = ({ code, reason }) => queue.end(ended(code, reason, queue.count));
   socket.onerror = () => {}; // it closes, too; of the package ws an unheard error ends the process
   const shown = web.shownFor(socket);
@@ -175,6 +176,12 @@ async function openSocket(web, WebSocket, url) {
   }
   close();
   return undefined;
+}
+
+/** A message may come in a binary frame, too. */
+function textIn(data) {
+  const isBinary = data instanceof ArrayBuffer || ArrayBuffer.isView(data);
+  return isBinary ? new TextDecoder().decode(data) : String(data);
 }
 
 /** A page of https may not open ws. */

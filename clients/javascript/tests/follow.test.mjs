@@ -426,6 +426,21 @@ describe("a channel", () => {
     assert.deepEqual(made, []);
   });
 
+  test("by a WebSocket may send its notifications as bytes", async () => {
+    const bytes = new TextEncoder().encode(notification(0, 1, changed(1, "http://a/é")));
+    const WebSocket = class {
+      constructor() {
+        setTimeout(() => this.onopen());
+        const data = () => (this.binaryType === "arraybuffer" ? bytes.buffer : new Blob([bytes]));
+        setTimeout(() => this.onmessage({ data: data() }), 5);
+      }
+      close() {}
+    };
+    const reading = follow(alone(stream(at(0))), { WebSocket });
+    assert.equal((await reading.next()).value.loc, "http://a/é");
+    await reading.return();
+  });
+
   test("left while its WebSocket is being opened is not told of as live", async () => {
     const url = alone(stream(at(0)));
     const [ending, states] = [new AbortController(), []];
