@@ -3,9 +3,10 @@
 import { Rejected, TryAgain } from "./errors.js";
 import { checkOptions, PUBLISH_OPTIONS } from "./options.js";
 import { delaySeconds, sleep } from "./retry.js";
-import { checkedUrl, httpTwin, refused, textOf, Web, withoutToken } from "./web.js";
+import { ANSWER_SECONDS, checkedUrl, httpTwin, refused, textOf, Web, withoutToken } from "./web.js";
 
 export const GIVE_UP_SECONDS = 60;
+const SLOWEST_CHARS = 16 * 1024; // of a body that are sent in a second
 const KEY = /^[!-~]{1,255}$/;
 
 /**
@@ -38,8 +39,11 @@ export async function publish(url, set, changes, options = {}) {
   const web = new Web({ ...options, url: address });
   const end = performance.now() + giveUpSeconds * 1000;
   for (let attempt = 0; ; attempt++) {
+    const left = (end - performance.now()) / 1000;
+    const sending = ANSWER_SECONDS + (request.body?.length ?? 0) / SLOWEST_CHARS;
+    const seconds = Math.min(sending, Math.max(left, ANSWER_SECONDS));
     try {
-      return await contentOf(address, await web.ask(address, request));
+      return await contentOf(address, await web.ask(address, { ...request, seconds }));
     } catch (error) {
       signal?.throwIfAborted();
       const seconds = delaySeconds(attempt, Math.random(), error.retryAfter);

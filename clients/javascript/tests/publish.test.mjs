@@ -129,6 +129,22 @@ describe("publishing", () => {
     });
   }
 
+  test("gives a long body the time to be sent, and no more than there is", async (context) => {
+    const waited = context.mock.method(globalThis, "setTimeout").mock;
+    answerInTurn(accept);
+    const changes = Array.from({ length: 10_000 }, () => ({ ...CHANGE, hash: "h".repeat(100) }));
+    for (const [sent, giveUpSeconds, least, most] of [
+      [CHANGE, 60, 20, 21],
+      [changes, 60, 55, 60],
+      [changes, 0, 20, 20],
+    ]) {
+      waited.resetCalls();
+      await publish(hub.url, "set", sent, { giveUpSeconds });
+      const [, wait] = waited.calls.map((call) => call.arguments).find(([, each]) => each >= 20_000);
+      assert.ok(wait >= least * 1000 && wait <= most * 1000, `${wait}`);
+    }
+  });
+
   test("takes the ws address of a hub, too", async () => {
     answerInTurn(accept);
     const url = hub.url.replace("http", "ws");
