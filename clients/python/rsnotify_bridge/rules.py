@@ -22,7 +22,7 @@ from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed
-from rsnotify_client.moments import CLOCK_SECONDS, exact, is_ahead
+from rsnotify_client.moments import CLOCK_SECONDS, ends_at, exact, is_ahead
 from rsnotify_client.notification import position_of
 from rsnotify_client.provenance import VIA, own_links, with_via
 
@@ -109,12 +109,16 @@ def _later(before: str | None, after: str | None) -> int:
 def is_outdated(change: Change, known: Change | None, now: float) -> bool:
     """Whether what is known of the resource came after a change that a feed still has.
 
-    A time that is yet to come proves nothing.
+    A time that is yet to come proves nothing, and one in whole seconds may be any moment of its
+    second.
     """
     if known is None:
         return False
     before, after = (each.datetime or each.lastmod for each in (change, known))
-    return _later(before, after) > 0 and not is_ahead(after, now)
+    old, new = position_of(before), position_of(after)
+    if before is None or old is None or new is None:
+        return False
+    return new > ends_at(before, old) and not is_ahead(after, now)
 
 
 def newest(descriptions: Iterable[Change]) -> Change | None:

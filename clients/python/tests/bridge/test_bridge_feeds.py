@@ -111,6 +111,16 @@ async def test_a_tombstone_of_an_entry_that_came_back_and_left_the_feed_deletes_
     assert bridging.told() == [("created", "c")]
 
 
+async def test_a_tombstone_in_whole_seconds_deletes_what_changed_in_its_second(source, bridging):
+    body = feed(source, ("b", 2), ("a", 0))
+    source.documents["/feed"] = body.replace(b"2026-11-22T00:00:00", b"2026-11-22T00:00:00.5")
+    await bridging.once(source.loc("feed"))
+    body = feed(source, ("c", 3), ("a", 0))
+    source.documents["/feed"] = body.replace(b"<entry>", tombstone(source, "b", 2) + b"<entry>", 1)
+    await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("created", "c"), ("deleted", "b")]
+
+
 async def test_an_entry_of_the_next_century_is_deleted_by_a_tombstone_of_today(source, bridging):
     source.documents["/feed"] = feed(source, ("b", 40_000), ("a", 0))
     await bridging.once(source.loc("feed"))
