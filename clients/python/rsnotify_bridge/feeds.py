@@ -154,9 +154,9 @@ def is_collection(content: Any) -> bool:
 
 def has_others(content: Mapping[str, Any]) -> bool:
     """Whether a collection without items of its own has some on its pages."""
-    return content["type"] == "OrderedCollection" and bool(
-        content.get("first") or content.get("totalItems")
-    )
+    said = content.get("totalItems")
+    has_some = content.get("first") if said is None else said
+    return content["type"] == "OrderedCollection" and bool(has_some)
 
 
 def activity_page(url: str, data: bytes, skip: Skip) -> FeedPage:

@@ -213,7 +213,12 @@ async def test_activities_are_read_back_to_what_is_known(source, bridging):
 
 @pytest.mark.parametrize(
     ("said", "problem"),
-    [({"first": {"id": "one"}}, "last page"), ({"totalItems": 3}, "last page"), ({}, "")],
+    [
+        ({"first": {"id": "one"}}, "last page"),
+        ({"totalItems": 3}, "last page"),
+        ({"totalItems": 0, "first": {"id": "one"}}, ""),
+        ({}, ""),
+    ],
 )
 async def test_a_collection_that_does_not_lead_to_its_activities_is_not_taken_for_an_empty_one(
     source, bridging, said, problem
