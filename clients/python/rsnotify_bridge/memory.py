@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, as_ascii
 from rsnotify_bridge.rules import change_between, is_same, with_entry
 from rsnotify_bridge.sources import Parts, Piece
 from rsnotify_client.database import CACHE_KIB, checked, format_of, keep, open_file, unusable
@@ -162,6 +162,7 @@ class BridgeStore:
         run = self.database.execute
         run(f"PRAGMA cache_size = -{CACHE_KIB}")
         run("PRAGMA temp_store = FILE")
+        self.database.create_function("as_ascii", 1, as_ascii, deterministic=True)
         version = format_of(self.database, self.path, FORMAT)
         (tables,) = run("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if version not in (0, FORMAT):
@@ -257,10 +258,10 @@ class BridgeMemory:
 
     @property
     def resources(self) -> int:
-        """Several entries may be of one."""
+        """As the hub has them: several entries may be of one."""
         if not self._aliases:
             return self.known
-        query = "SELECT COUNT(DISTINCT COALESCE(loc, key)) FROM entry WHERE bridge = ?"
+        query = "SELECT COUNT(DISTINCT as_ascii(COALESCE(loc, key))) FROM entry WHERE bridge = ?"
         found: int = self._run(query, (self.id,)).fetchone()[0]
         return found
 

@@ -261,3 +261,17 @@ async def test_a_view_of_a_set_that_is_followed_and_published_again_is_the_same(
     )
     await bridging.once(feed)
     assert len(bridging.told()) == told + 231
+
+
+async def test_two_entries_of_one_resource_whose_addresses_differ_in_writing_are_one(
+    source, bridging, caplog
+):
+    """The set has one of them, and has lost none."""
+    body = feed(source, ("a", 0), ("b", 1)).decode()
+    for name, written in (("a", "ü"), ("b", "%C3%BC")):
+        body = body.replace(f'href="{source.loc(name)}"', f'href="{source.loc(written)}"')
+    source.documents["/feed"] = body.encode()
+    for _ in range(2):
+        assert (await bridging.once(source.loc("feed"))).is_well
+    assert bridging.count() == 1
+    assert "all is loaded again" not in caplog.text
