@@ -89,7 +89,7 @@ class Bridge:
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
         self._pause = 0.0  # the longest that a host wants which was asked for something missing
-        self._left_out: list[Refusal] = []  # until that is recorded
+        self._left_out: list[Refusal] = []  # of the batch or load that is offered
         self._said: dict[str, str | None] = {}  # of what is wrong
 
     # Rounds -----------------------------------------------------------------------------------
@@ -422,6 +422,7 @@ class Bridge:
                 return True
         key = key_of(self.state.epoch, 0, f"{facts.compared_at} {facts.as_of}".encode())
         most = 100 if self._may_delete else 0
+        self._left_out.clear()  # of an attempt that failed
         try:
             states = partial(self.state.states, self._published)
             request = LoadRequest(bool(facts.loaded) or None, most, as_of=facts.as_of)
@@ -437,8 +438,7 @@ class Bridge:
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
         log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
         facts.is_loaded, facts.held, facts.loaded = True, None, outcome["resources"]
-        self.state.refuse(self._left_out)
-        self._left_out.clear()
+        self.state.note_load(self._left_out)
         self._changed(1)
         self.state.save()
         return is_new
@@ -545,6 +545,7 @@ class Bridge:
         async with self._publishing:
             while (batch := self.state.next_batch()) is not None:
                 number, raw, changes = batch
+                self._left_out.clear()
                 ready = [each for each in map(self._published, changes) if each is not None]
                 if self._is_shared:
                     ready = [each for each in ready if not await self._is_echo(each)]
@@ -553,7 +554,6 @@ class Bridge:
                     refused = {each.loc for each, _ in self._left_out}
                     self._note_published([each for each in ready if each.loc not in refused])
                 self.state.forget_batch(number, changes, self._left_out)
-                self._left_out.clear()
 
     async def _send(self, changes: list[Change], key: str) -> None:
         try:

@@ -445,13 +445,7 @@ class BridgeMemory:
         """The hub has these, but for some."""
         with self._memory.transaction():
             self._run("DELETE FROM waiting WHERE bridge = ? AND number = ?", (self.id, number))
-            if self.refused[0]:
-                taken = {each.loc for each in changes} - {each.loc for each, _ in refused}
-                self._memory.database.executemany(
-                    "DELETE FROM refused WHERE bridge = ? AND loc = ?",
-                    ((self.id, loc) for loc in taken),
-                )
-            self.refuse(refused)
+            self._refuse({as_ascii(each.loc) for each in changes}, refused)
             self.save()
 
     @property
@@ -467,15 +461,25 @@ class BridgeMemory:
         found: tuple[int, str] = self._run(query, (self.id,)).fetchone()
         return found
 
-    def refuse(self, refused: Sequence[Refusal]) -> None:
-        if not refused:
-            return
-        before = self.refused[0]
-        rows = ((self.id, each.loc, msgspec.json.encode([each]), why) for each, why in refused)
-        query = "INSERT OR REPLACE INTO refused VALUES (?, ?, ?, ?)"
-        self._memory.database.executemany(query, rows)
-        self.facts.refused += self.refused[0] - before
-        self.facts.refused_at = time()
+    def note_load(self, refused: Sequence[Refusal]) -> None:
+        """The hub has all that is known, but for some."""
+        before = self._run("SELECT loc FROM refused WHERE bridge = ?", (self.id,)).fetchall()
+        with self._memory.transaction():
+            self._refuse({loc for (loc,) in before}, refused)
+
+    def _refuse(self, offered: set[str], refused: Sequence[Refusal]) -> None:
+        """Of the resources that were offered the hub has all but some."""
+        rows = {as_ascii(each.loc): (msgspec.json.encode([each]), why) for each, why in refused}
+        run_all = self._memory.database.executemany
+        if self.refused[0]:
+            taken = ((self.id, loc) for loc in offered - rows.keys())
+            run_all("DELETE FROM refused WHERE bridge = ? AND loc = ?", taken)
+        if rows:
+            before = self.refused[0]
+            query = "INSERT OR REPLACE INTO refused VALUES (?, ?, ?, ?)"
+            run_all(query, ((self.id, loc, *row) for loc, row in rows.items()))
+            self.facts.refused += self.refused[0] - before
+            self.facts.refused_at = time()
 
     def offer_again(self) -> None:
         """It waits again, behind all else; as soon as the hub takes it, it is refused no more."""

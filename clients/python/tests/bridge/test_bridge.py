@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -25,7 +26,7 @@ from tests.support.sources import CAPABILITIES, Source, rendered, sitemap_index
 MAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
 
 
-def sitemap(source: Source, names: str, lastmod: str | None = None) -> bytes:
+def sitemap(source: Source, names: Iterable[str], lastmod: str | None = None) -> bytes:
     when = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
     entries = "".join(f"<url><loc>{source.loc(name)}</loc>{when}</url>" for name in names)
     return MAP.format(entries).encode()
@@ -479,6 +480,55 @@ async def test_what_the_hub_refused_is_published_when_it_takes_it(source, bridgi
     facts = await bridging.once(source.loc("map.xml"))
     assert (facts.skipped, facts.is_well, facts.refused) == (None, True, 1)
     assert bridging.told() == [("created", "b")]
+
+
+async def not_this(*_: object) -> None:
+    raise Rejected("not this", status=422)
+
+
+async def test_what_the_hub_refused_and_is_gone_is_not_published_later(
+    source, bridging, monkeypatch
+):
+    """Also if the Source writes its address as no hub does."""
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    assert (await bridging.once(source.loc("map.xml"))).is_well
+    source.documents["/map.xml"] = sitemap(source, "abcü")
+    with monkeypatch.context() as patched:
+        patched.setattr(HubTarget, "publish", not_this)
+        assert not (await bridging.once(source.loc("map.xml"))).is_well
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    assert (await bridging.once(source.loc("map.xml"), **{"max-delete": 100})).is_well
+    monkeypatch.setattr(bridge_module, "AGAIN_SECONDS", 0.0)
+    assert (await bridging.once(source.loc("map.xml"))).is_well
+    assert [change for change, _ in bridging.told()] == ["deleted"]
+
+
+async def test_what_the_hub_refused_and_a_load_has_brought_is_refused_no_more(
+    source, bridging, monkeypatch
+):
+    source.documents["/map.xml"] = sitemap(source, "a")
+    assert (await bridging.once(source.loc("map.xml"))).is_well
+    source.documents["/map.xml"] = sitemap(source, "ab")
+    with monkeypatch.context() as patched:
+        patched.setattr(HubTarget, "publish", not_this)
+        assert not (await bridging.once(source.loc("map.xml"))).is_well
+    bridging.hub.ask("DELETE", f"/api/sets/{bridging.set_name}")
+    bridging.hub.add_set(bridging.set_name)
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.skipped, facts.is_well, bridging.count()) == (None, True, 2)
+
+
+async def test_what_no_hub_takes_and_was_gone_before_the_load_that_succeeds_is_not_missed(
+    source, bridging
+):
+    other = json.dumps([{"loc": "http://other.example/", "change": "created"}])
+    bridging.hub.ask("POST", f"/api/sets/{bridging.set_name}/changes", other.encode())
+    source.documents["/map.xml"] = sitemap(source, ["a", "x" * 4_000])
+    async with bridging.running(source.loc("map.xml")) as bridges:
+        assert not await bridges.once()
+        source.documents["/map.xml"] = sitemap(source, "a")
+        bridges.bridges[0].state.release()
+        assert await bridges.once()
 
 
 async def test_a_source_that_has_moved_is_followed_with_what_is_known_of_it(source, bridging):
