@@ -328,7 +328,7 @@ OF_SESSION: dict[Database | None, tuple[str, ...]] = {
         # Else it gives times in the zone of the server, and does not name that.
         "SET SESSION time_zone = '+00:00'",
         # Else the server keeps the session of a machine that is off for eight hours.
-        "SET SESSION wait_timeout = 300",
+        "SET SESSION wait_timeout = LEAST(@@SESSION.wait_timeout, 300)",
     ),
     "postgresql": (
         # Else texts of a database without an encoding (SQL_ASCII) are bytes.

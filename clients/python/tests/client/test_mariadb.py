@@ -50,14 +50,18 @@ def test_what_waits_is_dated_in_utc_whatever_zone_the_server_and_the_application
     assert found.since == "2001-09-09T01:46:40+00:00"
 
 
-def test_the_server_is_asked_to_end_the_session_of_a_relay_whose_machine_is_off(database):
-    """So that another one leads within minutes."""
+@pytest.mark.parametrize(("of_server", "asked"), [(28_800, 300), (60, 60)])
+def test_the_server_is_asked_to_end_the_session_of_a_relay_whose_machine_is_off(
+    database, of_server, asked
+):
+    """So that another one leads within minutes, or as soon as the server has it."""
     databases.prepare(database)
     session = databases.connect(database)
     with closing(OutboxTable(lambda: session, "in it")) as table, session.cursor() as cursor:
+        cursor.execute(f"SET SESSION wait_timeout = {of_server}")
         assert table.lead()
         cursor.execute("SELECT @@SESSION.wait_timeout")
-        assert cursor.fetchone() == (300,)
+        assert cursor.fetchone() == (asked,)
 
 
 READS = {
