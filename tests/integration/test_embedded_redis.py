@@ -384,6 +384,7 @@ async def test_a_redis_that_is_killed_while_it_saves_is_back_at_once(data, caplo
         await server.wait()
         assert await get(server, "change") == "kept"
         assert "ended what a dead redis-server" in caplog.text
+        assert "left running" not in caplog.text, "it is dead"
         assert [*data.glob("temp-*.rdb")] == []
         await cancelled(supervisor)
 

@@ -222,7 +222,8 @@ class EmbeddedRedis:
             return
         if not lock.signer_lives and end_group(lock.signature):
             log.warning("ended what a dead redis-server, process %s, had started", lock.signature)
-        log.warning("shutting down process %s, a redis-server left running", lock.signature)
+        else:
+            log.warning("shutting down process %s, a redis-server left running", lock.signature)
         try:
             await within(self._patience.of_leftover, self._shut_down(until=lock.taken))
         except TimeoutError:
