@@ -17,6 +17,7 @@ const NOT_CLOSED = 1006; // by the peer: the connection has just ended
 const NOT_ALLOWED = 1008;
 const REFUSED = [1008, 4400, 4404]; // another try would end the same
 const TOO_OLD = 4410;
+const PLACE = ["from", "since"]; // parameters of a channel's address
 const EVENT_STREAM = "text/event-stream";
 
 /**
@@ -38,7 +39,7 @@ export async function openChannel(web, url, standing, options = {}) {
     throw error; // of a token function
   });
   web.signal?.throwIfAborted();
-  const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
+  const saysMore = () => hasMore(web, withoutPlace(httpTwin(url)), standing() ?? from);
   const isDead = stream.begins === undefined ? isBehind : saysMore;
   if (socket && isDead) watch(socket, isDead, quietSeconds);
   if (socket) stream.close?.();
@@ -72,6 +73,13 @@ async function* untilRenewed(web, { payloads, close, shown }) {
 
 function resumed(url, cursor) {
   return cursor === undefined ? url : withQuery(url, "from", cursor);
+}
+
+/** The channel's address, which may say itself where to begin, for whoever begins now. */
+function withoutPlace(url) {
+  const address = new URL(url);
+  for (const name of PLACE) address.searchParams.delete(name);
+  return address.href;
 }
 
 // Event streams -----------------------------------------------------------------------------------

@@ -456,6 +456,25 @@ describe("a channel", () => {
     assert.deepEqual(states, []);
   });
 
+  test("by a WebSocket that is dead is left, though its address says where to begin", async () => {
+    const [made, ending] = [[], new AbortController()];
+    const begins = ({ from }) => from ?? at(made.length ? 5 : 0);
+    const url = alone((about, response) => stream(begins(about))(about, response));
+    const WebSocket = class {
+      constructor(address) {
+        made.push(address);
+        if (made.length === 2) ending.abort();
+        setTimeout(() => this.onopen());
+      }
+      close() {}
+    };
+    const late = setTimeout(() => ending.abort(), 2000);
+    const options = { WebSocket, quietSeconds: 0.02, signal: ending.signal };
+    for await (const change of follow(`${url}?from=${at(0)}`, options)) assert.fail(change.loc);
+    clearTimeout(late);
+    assert.equal(made.length, 2);
+  });
+
   for (const [what, sent, count] of [
     ["none of it keeps", [notification(1, 5)], 1],
     ["nothing at all keeps", [], 1],
