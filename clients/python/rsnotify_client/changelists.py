@@ -14,6 +14,8 @@ from math import inf
 from time import time
 from typing import NamedTuple
 
+import msgspec
+
 from rsnotify.errors import Error, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.http_date import date_seconds
@@ -250,12 +252,13 @@ class ChangeLists:
         return max(self._extent.change, self._extent.end) or None
 
     async def end(self) -> Received | None:
-        """The position of the newest change, after which a follower begins that begins now."""
+        """The newest changes, and all of their time: a follower that begins now begins there."""
         last: Received | None = None
         for ref in reversed(await self._lists(None)):
             async with aclosing(self._changes(ref.loc, None)) as pieces:
                 async for received in pieces:
-                    last = received if received.changes or last is None else last
+                    if received.changes or last is None:
+                        last = _at_one_end(last, received)
             if last is not None:
                 break
         return last
@@ -482,6 +485,14 @@ def stretches(
             changes, positions = tuple(each[1] for each in piece), tuple(each[0] for each in piece)
             yield Received(b"", begin or positions[0], until, changes, positions)
         begin = until
+
+
+def _at_one_end(before: Received | None, received: Received) -> Received:
+    """What is received, with what came before it if that ends at the same time."""
+    if before is None or before.until != received.until:
+        return received
+    changes, positions = before.changes + received.changes, before.positions + received.positions
+    return msgspec.structs.replace(received, changes=changes, positions=positions)
 
 
 def _at_cursor(when: Position, change: Change, cursor: Position | None) -> Position:

@@ -437,6 +437,19 @@ async def test_whoever_begins_now_gets_nothing_of_before(source):
     assert await reading == [("updated", "b.txt")]
 
 
+async def test_whoever_begins_now_gets_nothing_of_a_day_that_has_many_changes(source):
+    today = Md(change="created", datetime=str(source.at)[:10])
+    entries = [Entry(source.loc(str(number)), md=today) for number in range(1_500)]
+    source.documents["/list.xml"] = rendered("changelist", entries)
+    reading = asyncio.create_task(read(source.loc("list.xml"), 1))
+    while source.asked["/list.xml"] < 3:
+        await asyncio.sleep(0.01)
+    source.documents["/list.xml"] = rendered(
+        "changelist", [*entries, Entry(source.loc("new"), md=today)]
+    )
+    assert await reading == [("created", "new")]
+
+
 async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before(source, tmp_path):
     cursor = tmp_path / "cursor"
     cursor.write_text(str(source.at))
