@@ -197,7 +197,7 @@ class Harvests:
         passed = [
             Passed(found[loc], ListPlace(number, _loc(loc), place.change))
             for number, loc in chosen
-            if loc in found and listing.has(found[loc].changed)
+            if loc in found and listing.takes_from_state(found[loc].changed)
         ]
         if len(places) > STEP:
             number, loc = chosen[-1]

@@ -39,6 +39,11 @@ class Listing(NamedTuple):
         is_after = self.from_ is None or self.from_ <= changed
         return is_after and (self.until is None or changed <= self.until)
 
+    def takes_from_state(self, changed: Position) -> bool:
+        """Whether what changed then is asked for, and does not come with the changes that follow
+        the state."""
+        return changed <= self.begun and self.has(changed)
+
 
 class ListPlace(NamedTuple):
     """Where a list goes on: behind a resource of the state, and then behind a change."""

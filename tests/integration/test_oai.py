@@ -226,6 +226,17 @@ async def test_a_list_is_read_in_pages_and_each_resource_stands_once_in_it(pulli
     assert [record async for page in repository.list("ListIdentifiers") for record in page.records]
 
 
+async def test_what_comes_while_a_list_is_read_stands_once_in_it(pulling, repository):
+    """Whether its shard of the state is listed already, or not."""
+    await pulling.update(*(str(number) for number in range(30)))
+    found, new = [], itertools.count(30)
+    async for page in repository.list():
+        found += [record.identifier for record in page.records]
+        if len(found) < 30:
+            await pulling.update(*(str(next(new)) for _ in range(3)))
+    assert sorted(found) == sorted(loc(str(number)) for number in range(next(new)))
+
+
 async def test_a_list_that_ends_with_a_whole_page_has_no_page_after_it(pulling, repository):
     await pulling.update(*(str(number) for number in range(14)))
     assert [len(page.records) async for page in repository.list()] == [7, 7]
