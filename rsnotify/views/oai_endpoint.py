@@ -164,8 +164,7 @@ class OaiEndpoint:
         if accepts_gzip(request.headers.get("accept-encoding")):
             document = await gzipped(document)
             headers["content-encoding"] = "gzip"
-        body = b"" if request.method == "HEAD" else document
-        return Response(body, headers=headers, media_type="text/xml; charset=utf-8")
+        return Response(document, headers=headers, media_type="text/xml; charset=utf-8")
 
     async def _content(self, harvested: HarvestedSet, question: OaiQuestion) -> bytes:
         match question.verb:

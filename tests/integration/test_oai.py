@@ -237,6 +237,14 @@ async def test_what_comes_while_a_list_is_read_stands_once_in_it(pulling, reposi
     assert sorted(found) == sorted(loc(str(number)) for number in range(next(new)))
 
 
+async def test_head_says_how_long_the_answer_to_get_is(pulling, repository):
+    path = f"/{SET}/oai?verb=ListMetadataFormats"
+    got = await pulling.get(path, app=repository.app)
+    told = await pulling.get(path, method="HEAD", app=repository.app)
+    lengths = [each.headers["content-length"] for each in (got, told)]
+    assert lengths == [str(len(got.body))] * 2
+
+
 async def test_a_list_that_ends_with_a_whole_page_has_no_page_after_it(pulling, repository):
     await pulling.update(*(str(number) for number in range(14)))
     assert [len(page.records) async for page in repository.list()] == [7, 7]
