@@ -7,11 +7,14 @@ A channel leads no further than any other address of the Source.
 """
 
 import asyncio
+import re
+from codecs import BOM_UTF8
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -378,14 +381,35 @@ async def _check(url: str, answer: Reply, *, is_right: bool = False) -> None:
     raise Rejected(detail, status=answer.status)
 
 
+LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
 class Events:
-    """The fields of server-sent events, line by line."""
+    """Server-sent events, as the pieces of a stream bring them."""
 
     def __init__(self) -> None:
+        self._rest = b""  # of a line that has not ended
+        self._is_after_cr = False  # which ends a line; an LF that follows belongs to it
+        self._is_begun = False
         self._data: list[str] = []
         self._size = 0
 
-    def line(self, line: str) -> str | None:
+    def take(self, piece: bytes) -> Iterator[str]:
+        """The data of each event that this piece completes."""
+        if self._is_after_cr:
+            piece = piece.removeprefix(b"\n")
+        self._is_after_cr = piece.endswith(b"\r")
+        first, *more = LINE_END.split(piece)
+        *lines, self._rest = self._rest + first, *more
+        if len(self._rest) > NOTIFICATION_BYTES:
+            raise Lost(f"a line is longer than {NOTIFICATION_BYTES} bytes")
+        for line in lines:
+            if not self._is_begun:
+                self._is_begun, line = True, line.removeprefix(BOM_UTF8)  # noqa: PLW2901
+            if (data := self._line(line.decode(errors="replace"))) is not None:
+                yield data
+
+    def _line(self, line: str) -> str | None:
         """The data of an event that this line completes."""
         if line:
             name, _, value = line.partition(":")
@@ -400,7 +424,7 @@ class Events:
 
 
 async def _events(answer: Reply) -> AsyncGenerator[str, None]:
-    events, rest, pieces = Events(), b"", 0
+    events, pieces = Events(), 0
     while True:
         lost = Cut if pieces < 2 else Lost  # the first comes with the head
         try:
@@ -413,9 +437,5 @@ async def _events(answer: Reply) -> AsyncGenerator[str, None]:
         if not piece:
             raise lost("the hub closed the stream")
         pieces += 1
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > NOTIFICATION_BYTES:
-            raise Lost(f"a line is longer than {NOTIFICATION_BYTES} bytes")
-        for line in lines:
-            if (data := events.line(line.rstrip(b"\r").decode(errors="replace"))) is not None:
-                yield data
+        for data in events.take(piece):
+            yield data

@@ -646,14 +646,20 @@ def test_a_channel_is_resumed_with_from_beside_its_own_query():
     assert resumed("ws://a/b", None) == "ws://a/b"
 
 
-def test_events_are_put_together_from_their_lines():
-    events = Events()
-    found = [events.line(line) for line in ("id: 1", "data: a", "data:b", "", ": comment", "")]
-    assert found == [None, None, None, "a\nb", None, None]
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_events_are_put_together_from_their_lines_however_these_end_and_are_cut(mark, end):
+    lines = ("data: é", "data:b", "", ": comment", "", "id: 1", "data", "data: c", "", "data: d")
+    stream = (mark + end.join(lines)).encode()
+    for length in (*range(1, 8), len(stream)):
+        events = Events()
+        pieces = (stream[at : at + length] for at in range(0, len(stream), length))
+        found = [each for piece in pieces for each in events.take(piece)]
+        assert found == ["é\nb", "\nc"], length
 
 
 def test_an_event_of_very_many_lines_without_content_does_not_grow_for_ever(monkeypatch):
     monkeypatch.setattr(live, "NOTIFICATION_BYTES", 1_000)
     events = Events()
     with pytest.raises(Lost, match="longer than 1000 bytes"):
-        deque((events.line("data:") for _ in range(1_000)), maxlen=0)
+        deque((each for _ in range(1_000) for each in events.take(b"data:\n")), maxlen=0)
