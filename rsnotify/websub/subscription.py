@@ -42,7 +42,7 @@ class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
     client_address: str = ""
     wanted: str = ""  # which changes: a filter as its canonical query; empty if all
-    lease_end: int = 0  # of the subscription that is to be removed; else 0
+    created: int = 0  # of the subscription that is to be removed; else 0
 
     @property
     def channel(self) -> ChannelName:
@@ -86,8 +86,9 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.lease_end <= now
 
     def is_later_than(self, removal: PendingRequest) -> bool:
-        """Whether its callback has confirmed it after this removal was asked for."""
-        return removal.lease_end not in (0, self.lease_end)
+        """Whether its callback has subscribed anew since the one was there that this is to remove.
+        A renewal is no new one; and Redis may have lost renewals, so leases say nothing."""
+        return self.created > removal.created > 0
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):

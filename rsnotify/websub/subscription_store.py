@@ -357,5 +357,5 @@ def _order(order: Order, subscription: Subscription, reason: str = "") -> Pendin
         kind=subscription.kind,
         reason=reason,
         wanted=subscription.wanted,
-        lease_end=subscription.lease_end if order == "remove" else 0,
+        created=subscription.created if order == "remove" else 0,
     )

@@ -358,6 +358,17 @@ async def test_a_late_denial_does_not_end_what_its_callback_has_confirmed_since(
     assert [url for url in process.callbacks.gets if "denied" in url] == []
 
 
+async def test_a_callback_whose_renewal_is_lost_is_told_of_its_end(process):
+    """Though the subscription has another lease by now: that of before the renewal."""
+    await process.begin(cursor=HEAD)
+    lost = process.subscription(lease_seconds=7200)
+    await process.store.deny(lost, "the hub has lost this subscription")
+    await process.take_in()
+    (denial,) = process.callbacks.gets
+    assert "hub.mode=denied" in denial
+    assert process.share.subscribers == await process.store.all() == {}
+
+
 # --- deliveries ----------------------------------------------------------------------------------
 
 
