@@ -134,8 +134,11 @@ async def _save(url: str, say: Say) -> None:
     """Let Redis write its snapshot."""
     async with connect(url) as client:
         before = await client.info("persistence")
-        if before["rdb_bgsave_in_progress"]:  # somebody else lets it save
-            raise TryAgain("Redis already writes its data, for somebody else: wait for its end")
+        if before["rdb_bgsave_in_progress"]:  # it goes on when what has begun it is ended
+            raise TryAgain(
+                "Redis still writes its data, for a backup that was ended or for somebody else: "
+                "wait for its end"
+            )
         await client.bgsave()
         found: dict[str, Any] = before
         while found["rdb_saves"] == before["rdb_saves"] or found["rdb_bgsave_in_progress"]:
