@@ -54,7 +54,7 @@ class WebSub:
         queue = Queue(Slots[Call](deliveries, deliveries_per_host))
         deliverer = Deliverer(journals, dialler, clock, rights, algorithm=algorithm)
         subscribers = Subscribers(journals, store, clock, queue, deliverer)
-        verifier = Verifier(journals, dialler, store, clock, queue, subscribers)
+        verifier = Verifier(journals, dialler, store, clock, rights, queue, subscribers)
         self._dialler = dialler
         self.ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
         journals.after_another_server.append(self.ownership.redis_went_back)

@@ -12,6 +12,9 @@ NO_FILTERS = "the set no longer allows filters by type and collection"
 REVOKED = "the token that the subscription was made with has been revoked"
 
 
+REASONS = (NO_SET, PRIVATE, NO_FILTERS, REVOKED)
+
+
 class Rights:
     """Who may read, as far as this process knows at the moment."""
 
@@ -40,3 +43,8 @@ class Rights:
         if wanted is not None and wanted.looks_back and not kept.filters:
             return NO_FILTERS
         return REVOKED if subscription.token in self._revoked else None
+
+    def has_returned(self, subscription: Subscription, reason: str) -> bool:
+        """Whether it lacked a right, and has it now: its callback has confirmed it with another
+        token since, or what its set allows has changed again."""
+        return reason in REASONS and self.why_not(subscription) is None

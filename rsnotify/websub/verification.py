@@ -18,10 +18,11 @@ from rsnotify.outbound.dialler import Dialler
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.lease_clock import LeaseClock
+from rsnotify.websub.rights import Rights
 from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
 from rsnotify.websub.share import Call, Share
 from rsnotify.websub.subscribers import Subscribers
-from rsnotify.websub.subscription import PendingRequest, Progress, confirmed
+from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, confirmed
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Verifier(NamedTuple):
     dialler: Dialler
     store: Subscriptions
     clock: LeaseClock
+    rights: Rights
     queue: Queue
     subscribers: Subscribers
 
@@ -157,7 +159,7 @@ class Verification(Call):
         request = self.request
         if request.order == "remove":
             known = self.share.subscribers.get(request.subscription_id)
-            if known is not None and known.subscription.is_later_than(request):
+            if known is not None and self._is_to_stay(known.subscription):
                 return VerificationResult(confirms=False)
             self._verifier.subscribers.drop(self.share, request.subscription_id)
         answer = await self._verifier.dialler.get(
@@ -166,6 +168,11 @@ class Verification(Call):
         if self._is_asked_again(answer):
             return None
         return VerificationResult(confirms=True)
+
+    def _is_to_stay(self, subscription: Subscription) -> bool:
+        """Whether what was to be removed is another one by now, or may read again."""
+        has_returned = self._verifier.rights.has_returned(subscription, self.request.reason)
+        return has_returned or subscription.is_later_than(self.request)
 
     def _is_asked_again(self, answer: CallAnswer) -> bool:
         """If nothing accepted the connection: the receiver may be starting."""

@@ -163,7 +163,7 @@ class HubProcess:
         deliverer = Deliverer(self.hub, self.callbacks, self.clock, rights, algorithm="sha256")
         self.subscribers = Subscribers(self.hub, self.store, self.clock, self.queue, deliverer)
         verifier = Verifier(
-            self.hub, self.callbacks, self.store, self.clock, self.queue, self.subscribers
+            self.hub, self.callbacks, self.store, self.clock, rights, self.queue, self.subscribers
         )
         bell: Any = None
         self.ownership = Ownership(
@@ -424,6 +424,20 @@ async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
     assert "hub.mode=denied" in denial
     assert "become+private" in denial
     assert await process.store.all() == {}
+
+
+async def test_what_was_confirmed_with_a_token_meanwhile_is_not_denied(process):
+    """The denial was asked for before, and comes to its turn after."""
+    await process.begin(cursor=HEAD)
+    process.hub.sets["dataset1"] = SimpleNamespace(private=True)
+    await process.ownership.end_subscriptions()
+    process.subscribers.keep(
+        process.share, ID, process.subscription(by_token=True), process.subscriber.progress
+    )
+    await process.take_in()
+    assert process.callbacks.gets == []
+    assert list(process.share.subscribers) == list(await process.store.all()) == [ID]
+    assert process.share.verifications == {}
 
 
 async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
