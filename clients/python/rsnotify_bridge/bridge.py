@@ -245,6 +245,7 @@ class Bridge:
         said = (entries, left_out, short, adapter.doubt)
         facts.skipped = "; ".join(filter(None, said)) or None
         self._say("skipped", entries, *(f"skipped: {each}" for each in adapter.skipped))
+        self._say("left_out", left_out)
         self._say("short", short)
         self._say("doubt", adapter.doubt)
         self._say("held", facts.held, f"held back: {facts.held}")

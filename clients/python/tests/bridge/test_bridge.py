@@ -442,7 +442,7 @@ async def test_a_set_that_was_made_anew_gets_all_of_several_sources_again(source
             bridging.hub.ask("DELETE", f"/api/sets/{bridging.set_name}")
 
 
-async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):
+async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging, caplog):
     def listed(*locs: str) -> bytes:
         return MAP.format("".join(f"<url><loc>{loc}</loc></url>" for loc in locs)).encode()
 
@@ -452,6 +452,8 @@ async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):
         for _ in range(2):  # it stays no success
             facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
             assert "not published: 1 of its resources" in (facts.skipped or "")
+            assert facts.skipped in caplog.text, "each run says why it does not succeed"
+            caplog.clear()
             assert not facts.is_well
     assert (bridging.told(), bridging.count()) == ([("created", "b")], 2)
     source.documents["/map.xml"] = listed(good, source.loc("b"))
