@@ -129,6 +129,7 @@ class WebSubEndpoint:
     async def _accepted(self, request: Request, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep."""
         token = ""
+        await self._learn_of(request, asked.topic)
         channel, filter_ = self._part(request, asked.topic)
         wanted = "" if filter_ is None else str(filter_)
         if asked.mode == "subscribe" or not await self._has_subscribed(asked, channel, wanted):
@@ -164,9 +165,14 @@ class WebSubEndpoint:
 
     async def _known_channel(self, request: Request, topic: str) -> ChannelName:
         """The channel with this topic, if the peer may know of it."""
+        await self._learn_of(request, topic)
         channel = self._channel(request, topic)
         await self._require_known(request, channel, topic)
         return channel
+
+    async def _learn_of(self, request: Request, topic: str) -> None:
+        """Another process may have made the set of the topic just now."""
+        await self._journals.learn_of(self._channel(request, topic).set_name)
 
     async def _require_known(self, request: Request, channel: ChannelName, topic: str) -> None:
         try:

@@ -124,8 +124,10 @@ class Verification(Call):
 
     async def _head(self) -> Position:
         """Where a new subscriber begins: it misses no change published from now on."""
+        journals = self._verifier.journals
         try:
-            return await self._verifier.journals.head(self.request.channel)
+            await journals.learn_of(self.request.set_name)
+            return await journals.head(self.request.channel)
         except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
             return Position(0)
 

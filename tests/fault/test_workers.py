@@ -209,6 +209,16 @@ async def test_a_set_that_one_worker_has_made_is_known_to_every_other_at_once(tm
             assert (await hub.ask(method, path, json=body))[0] == 404, (method, path)
 
 
+async def test_a_set_that_one_worker_has_made_can_be_subscribed_to_at_every_other_at_once(tmp_path):
+    async with RunningHub(tmp_path / "data", "--workers", "2", callback_private="allow") as hub:
+        form = {"hub.mode": "subscribe", "hub.callback": "http://127.0.0.1:1/"}
+        for name in (f"set{number}" for number in range(20)):
+            await hub.ask("PUT", f"/api/sets/{name}")
+            topic = f"{hub.url}/channels/{name}/change_notification_channel"
+            status, answer = await hub.ask("POST", "/hub", data=form | {"hub.topic": topic})
+            assert status == 202, answer
+
+
 @contextmanager
 def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """Hears what a hub that is started meanwhile tells systemd."""

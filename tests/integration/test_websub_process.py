@@ -36,6 +36,7 @@ from rsnotify.websub.subscription import PendingRequest, Progress, Subscription,
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
+from tests.support.hubs import started
 from tests.support.pulling import CHANGES, SET, Pulling, loc
 from tests.support.running import PATIENT_SECONDS, until
 
@@ -134,6 +135,8 @@ class OneSet:
         if channel not in self.feeds:
             raise NoSuchSet(channel.set_name)
         return self.feeds[channel]
+
+    async def learn_of(self, *_: str) -> None: ...
 
     async def head(self, _: ChannelName) -> Position:
         return HEAD
@@ -291,6 +294,17 @@ async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(pr
 
 
 # --- verification --------------------------------------------------------------------------------
+
+
+async def test_a_subscription_to_a_set_that_another_process_has_just_made_begins_there(client):
+    """It was taken by that process, and this one looks after its callback."""
+    hub, other = await started(client), await started(client)
+    process = HubProcess(client, hub)
+    await process.begin()
+    record, _ = await other.add_set("dataset1")
+    await process.store.ask(REQUEST)
+    await process.take_in()
+    assert str(process.subscriber.progress.begin) == record.created
 
 
 @pytest.mark.parametrize("order", ["subscribe", "unsubscribe", "denied", "remove"])
