@@ -337,7 +337,7 @@ OF_SESSION: dict[Database | None, tuple[str, ...]] = {
         "SELECT set_config(name, wanted.setting, FALSE) FROM pg_settings JOIN (VALUES "
         "('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '10'), "
         "('tcp_keepalives_count', '3'), ('tcp_user_timeout', '30000')"
-        ") AS wanted (name, setting) USING (name) WHERE source != 'client'",
+        ") AS wanted (name, setting) USING (name) WHERE source = 'default'",
     ),
 }
 """Said once to each session of ours."""
