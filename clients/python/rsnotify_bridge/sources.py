@@ -452,7 +452,7 @@ class FeedSource(SourceAdapter):
             data = await answer.read(PAGE_BYTES + 1)
             if len(data) > PAGE_BYTES:
                 raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
-            tag = Tag.of(answer.headers)
+            tag = Tag.of_document(answer.headers)
         return await self.web.threads.run(self._read_page, url, data, self.skip), tag
 
 

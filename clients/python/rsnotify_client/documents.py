@@ -207,7 +207,7 @@ class RemoteDocument:
         self.skipped_count += self._stream.skipped_count
         self.skipped += self._stream.skipped[: SKIPPED_NAMED - len(self.skipped)]
         has_more = self._pages.turn(head, answer.url, link_header)
-        self.tag = Tag() if self.pages > 1 or has_more else Tag.of(answer.headers)
+        self.tag = Tag() if self.pages > 1 or has_more else Tag.of_document(answer.headers)
         return has_more
 
     async def _entries(self, answer: Reply) -> AsyncGenerator[list[Entry], None]:

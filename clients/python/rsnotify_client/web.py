@@ -97,12 +97,17 @@ class Tag(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Self:
+        """As they are said."""
+        return cls(headers.get("etag"), headers.get("last-modified"))
+
+    @classmethod
+    def of_document(cls, headers: Mapping[str, str]) -> Self:
         """A date that was not over when it was sent may be that of something else, too: it is of no
         use (RFC 9110, 8.8.2.2)."""
-        modified = headers.get("last-modified")
-        written, sent = date_seconds(modified), date_seconds(headers.get("date"))
+        tag = cls.of(headers)
+        written, sent = date_seconds(tag.modified), date_seconds(headers.get("date"))
         is_over = written is None or sent is None or sent > written
-        return cls(headers.get("etag"), modified if is_over else None)
+        return tag if is_over else cls(tag.etag)
 
     @property
     def condition(self) -> dict[str, str]:
