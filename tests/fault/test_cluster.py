@@ -224,6 +224,7 @@ async def test_what_a_replica_had_not_got_is_said_and_other_sets_go_on(tmp_path)
         (far, *_) = [name for name in SETS if await redis.master_of_set(name) is not away]
         followers = [Follower(each, f"reader at {each.port}") for each in (hub, other)]
         async with followed(followers), following(other, far) as reader_of_another_set:
+            await until(lambda: have_begun(followers))
             await book.publish(hub, ["before"])
             await until(lambda: have_heard(followers, "before"))
             await stop_replication(redis, away)
@@ -243,6 +244,10 @@ async def test_what_a_replica_had_not_got_is_said_and_other_sets_go_on(tmp_path)
         assert missing == {f"lost-{number}" for number in range(5)}
         assert gaps == 1
         assert [len(each) for each in told] == [1, 1]
+
+
+async def have_begun(followers: Iterable[Follower]) -> bool:
+    return all(each.story.began for each in followers)
 
 
 async def have_heard(followers: Iterable[Follower], name: str) -> bool:

@@ -249,8 +249,8 @@ async def test_a_request_for_several_sets_is_refused_by_the_full_one_alone(hub):
 
 
 async def test_lists_that_are_asked_for_end_where_the_set_is_full(hub, own_redis):
-    """Each stays for an hour, for those who read it. How long one is shows when it is there: the last
-    may begin with little room."""
+    """Each stays for an hour, for those who read it. How long one is shows when it is there: the
+    last may begin with little room."""
     await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 4 * 2**20})
     locs = (f"http://example.com/{randbytes(400).hex()}" for _ in range(900))
     batch = [{"loc": loc, "change": "updated"} for loc in locs]
