@@ -123,11 +123,11 @@ class Appends:
         usage: Usage,
         limits: AppendLimits = APPEND_LIMITS,
         *,
-        is_alone: bool = False,
+        is_only_process: bool = False,
     ) -> None:
-        """`is_alone`: there is no other process on this Redis that would hear the bell."""
+        """`is_only_process`: no other one uses this Redis, so nobody would hear the bell."""
         self._client = client
-        self._bell_of_call = "" if is_alone or client.confirms else keys.BELL
+        self._bell_of_call = "" if is_only_process or client.confirms else keys.BELL
         self._limits = limits
         self._usage = usage
         self._window = window

@@ -66,12 +66,14 @@ class JournalStore:
         window_bytes: int = WINDOW_BYTES,
         window_hours: float = 24,
         append_limits: AppendLimits = APPEND_LIMITS,
-        is_alone: bool = False,
+        is_only_process: bool = False,
     ) -> None:
         self.client = client
         self.window = (window_changes, window_bytes, int(window_hours * HOUR))
         self.usage = Usage(client)
-        self.appends = Appends(client, self.window, self.usage, append_limits, is_alone=is_alone)
+        self.appends = Appends(
+            client, self.window, self.usage, append_limits, is_only_process=is_only_process
+        )
         self.append = self.appends.append
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:

@@ -86,9 +86,9 @@ class Composition:
         *,
         port: int = 0,
         machine: Machine | None = None,
-        is_alone: bool = False,
+        is_only_process: bool = False,
     ) -> None:
-        """`is_alone`: no other hub process uses this Redis."""
+        """`is_only_process`: no other hub process uses this Redis."""
         self.settings = settings
         self._redis_url = redis_url
         self._own_url = base_url
@@ -99,7 +99,7 @@ class Composition:
         self._set_names: tuple[str, ...] = ()
         self.view_answers = ViewAnswers()
         process = f"{host}:{self._machine.process_id()}"
-        self.stores = Stores(settings, redis_url, process, is_alone=is_alone)
+        self.stores = Stores(settings, redis_url, process, is_only_process=is_only_process)
         self._jwts = _jwts_of(settings)
         self.access = Access(
             self.stores.tokens,
@@ -336,7 +336,9 @@ def _jwts_of(settings: Settings) -> "Jwts | None":
 class Stores:
     """What a hub process keeps in Redis: one object for each subject, on two connections."""
 
-    def __init__(self, settings: Settings, redis_url: str, process: str, *, is_alone: bool) -> None:
+    def __init__(
+        self, settings: Settings, redis_url: str, process: str, *, is_only_process: bool
+    ) -> None:
         self._bells: list[Bell] = []
         replicas = replicas_of(settings, redis_url)
         self._client = connect(redis_url, replicas=replicas)
@@ -346,7 +348,7 @@ class Stores:
             self.publishing_client,
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,
-            is_alone=is_alone,
+            is_only_process=is_only_process,
         )
         self.tokens = Tokens(self._client)  # strangers may have any number looked up
         self.sets = Sets(self._client)

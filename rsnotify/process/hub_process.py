@@ -89,9 +89,10 @@ async def _serve(
                 where = settings.redis_url or redis.url  # each reads the password by itself
                 return await run_workers(settings, sets, where, bound, ready, redis.locks)
             base_url = settings.public_url or address
-            is_alone = redis_url is None  # an embedded Redis has one hub
             composition = Composition(
-                settings, redis.url, token, base_url, port=port, is_alone=is_alone
+                *(settings, redis.url, token, base_url),
+                port=port,
+                is_only_process=redis_url is None,  # an embedded Redis has one hub
             )
             try:
                 await open_patiently(composition, sets)

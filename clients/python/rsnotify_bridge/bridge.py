@@ -426,7 +426,9 @@ class Bridge:
         self._left_out.clear()  # of an attempt that failed
         try:
             states = partial(self.state.states, self._published)
-            request = LoadRequest(bool(facts.loaded) or None, most, as_of=facts.as_of)
+            request = LoadRequest(
+                publish=bool(facts.loaded) or None, max_delete=most, as_of=facts.as_of
+            )
             outcome = await self._target.load(states, key, request)
         except TooManyGone as error:
             facts.held = f"{error}{RELEASE}, or give --shared"

@@ -53,7 +53,8 @@ async def dismiss(guard: Process) -> None:
 
 
 def end_group(pid: str) -> bool:
-    """Whether there was a process group of this dead process; none other gets its number before."""
+    """Kill what a dead process has left of its process group; whether there was anything. As long
+    as there is, no new process gets the number."""
     try:
         os.killpg(int(pid), SIGKILL)
     except (ValueError, OSError):
